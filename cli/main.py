@@ -18,9 +18,9 @@ from contextlib import suppress
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from tiering import errors
 from tiering.errors import BudgetError, InputError, MissingError
 from tiering.memory import require_floor
-from tiering.text import arguments as words
 from tiering.text import progress
 from tiering.text.arguments import check_names, check_working_directory
 
@@ -39,11 +39,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     Nothing is raised for an error of the user or the machine: it is one line on standard error, of JSON if ``--json``
     was asked for, with the traceback before it if ``--debug`` stands anywhere or ``TIERING_DEBUG`` is set.
     """
-    words.flags = {}
+    errors.flags = {}
     try:
         return _run(list(sys.argv[1:] if argv is None else argv))
     finally:
-        words.flags = None
+        errors.flags = None
 
 
 def _run(arguments: list[str]) -> int:
@@ -121,7 +121,7 @@ def describe_error(error: BaseException) -> tuple[int, str]:
         detail = f" ({text})" if text else ""
         return 1, f"error: out of memory{detail}; use a smaller input or a machine with more memory"
     if isinstance(error, (TieringError, OSError)) and not isinstance(error, InternalError):
-        return getattr(error, "exit_code", 1), f"error: {words.name_flags(text) or kind}"
+        return getattr(error, "exit_code", 1), f"error: {errors.name_flags(text) or kind}"
     if isinstance(error, RefusedError):
         return 1, f"error: {text}; an input is damaged: run `tiering check --full` on each"
     return INTERNAL, (

@@ -12,6 +12,7 @@ from typing import Annotated, Any, get_type_hints
 
 import click
 
+from tiering import errors
 from tiering.errors import InputError
 from tiering.options import Option, option, options_of, spell_flag
 from tiering.run.options import ClusterOptions
@@ -148,7 +149,7 @@ def takes(*groups: Group) -> Callable[[Callable[..., None]], Command]:
         @click.pass_context
         def run(context: click.Context, /, **values: Any) -> None:
             values = {name: list(v) or None if isinstance(v, tuple) else v for name, v in values.items()}
-            arguments.flags = {
+            errors.flags = {
                 str(p.name).rstrip("_"): max(p.opts, key=len) for p in parameters if isinstance(p, click.Option)
             }
             function(Call(context, values), **{parameter.name: values.pop(parameter.name) for parameter in named})

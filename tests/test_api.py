@@ -45,6 +45,54 @@ def test_the_import_is_light() -> None:
         tiering.score  # noqa: B018
 
 
+def test_errors_spell_every_option_as_its_keyword() -> None:
+    """From Python; commands in backquotes stay as they are typed."""
+    from tiering.datasets.options import ImportOptions
+    from tiering.errors import BudgetError, StorageError
+    from tiering.evaluation.options import EvaluationOptions
+    from tiering.layout.options import LayoutOptions
+    from tiering.loader.options import MemoryOptions, PipelineOptions, ReadOptions, SeedOptions
+    from tiering.options import options_of, spell_flag
+    from tiering.run.options import ClusterOptions
+    from tiering.sampling.options import SamplingOptions
+    from tiering.scores.options import ScoreOptions
+
+    tables = (ImportOptions, ScoreOptions, EvaluationOptions, LayoutOptions, SamplingOptions)
+    loader = (SeedOptions, MemoryOptions, ReadOptions, PipelineOptions)
+    known = {name: entry for table in (*tables, *loader) for name, entry in options_of(table).items()}
+    known |= {name: entry for name, entry in options_of(ClusterOptions).items() if name != "executor"}
+    assert len(known) > 60
+    for name, entry in known.items():
+        for flag in entry.flags or (spell_flag(name),):
+            flag = flag.partition("/")[0]
+            assert str(BudgetError(f"x: give {flag} 8GiB or more")) == f'x: give {name}="8GiB" or more'
+            assert str(StorageError(5, f"x: leave {flag} out; `y {flag}`")) == f"x: leave `{name}` out; `y {flag}`"
+
+
+def test_errors_of_a_layout_and_its_loaders_name_keywords(tmp_path: Path) -> None:
+    pytest.importorskip("torch_geometric")
+    from tiering.errors import TieringError
+
+    data = tiering.generate_dataset(tmp_path / "data", nodes=300, edges=2000, dim=8)
+    graph = tiering.import_graph(data, out=tmp_path / "graph")
+    scores = tiering.score_graph(graph, out=tmp_path / "scores", method="degree")
+    tiering.reorder_graph(graph, scores, out=tmp_path / "reordered")
+    tiering.write_layout(tmp_path / "reordered", out=tmp_path / "layout", ssd=[tmp_path / "ssd"]).close()
+    with tiering.open(tmp_path / "layout") as layout:
+        calls = {
+            r"memory=\"\d+MiB\" or more": lambda: next(iter(layout.loader("train", fanouts=[2], memory="1MiB"))),
+            "`edge_ids`": lambda: layout.pyg_loader(num_neighbors=[2], return_edge_id=True),
+            'adjacency_cache="auto"': lambda: tiering.write_layout(
+                tmp_path / "reordered", tmp_path / "new", fit="auto"
+            ),
+            "`force=True`": lambda: tiering.write_layout(tmp_path / "reordered", tmp_path / "layout"),
+        }
+        for words, call in calls.items():
+            with pytest.raises(TieringError, match=words) as told:
+                call()
+            assert "--" not in str(told.value)
+
+
 def test_keywords_that_editors_know_are_those_that_are_taken() -> None:
     """Each typed group of keywords names every option of its stage, and no other."""
     from dataclasses import fields

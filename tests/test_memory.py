@@ -59,10 +59,10 @@ def test_too_little_says_how_much_would_do():
     budget = Budget(40 * MIB, "40MiB", resident=30 * MIB)
     budget.require(5 * MIB, "scores")
     with pytest.raises(
-        BudgetError, match=r"scores: 8 bytes a node need 64 MiB .* give --memory (\d+)MiB or more"
+        BudgetError, match=r"scores: 8 bytes a node need 64 MiB .* give memory=\"(\d+)MiB\" or more"
     ) as caught:
         budget.require(64 * MIB, "scores: 8 bytes a node")
-    told = int(str(caught.value).split("--memory ")[1].split("MiB")[0]) * MIB
+    told = int(str(caught.value).split('memory="')[1].split("MiB")[0]) * MIB
     assert 94 * MIB < told < 110 * MIB
     Budget(told, "told", resident=30 * MIB).require(64 * MIB, "scores")
     assert isinstance(caught.value, MemoryError)

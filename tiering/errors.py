@@ -1,18 +1,32 @@
 """The errors users see, and values as their messages quote them. One root; leaves also inherit a builtin error.
 
-A message says which thing (path or argument), what was expected, what was found, and what to do next.
+A message says which thing (path or argument), what was expected, what was found, and what to do next. It is written
+with options as the command line spells them; callers from Python read ``memory="8GiB"`` in place of --memory 8GiB.
 """
 
 from __future__ import annotations
 
 import errno
+import re
 from typing import Any
+
+flags: dict[str, str] | None = None
+"""Flags of the command that runs by keyword; ``None`` where the caller is Python."""
+_FLAG = re.compile(r"""(?<![^\s('"])--([a-z][a-z-]*)(?: (auto\b|[A-Z]{2,}|\d(?:[^\s;:)]*[^\s;:),.])?))?""")
+_KEYWORDS = {
+    "from": "scores", "no-verify": "verify=False", "no-header": "header=False", "force": "force=True",
+    "executor": "cluster", "metapath": "metapaths", "id": "id_column", "add-reverse": "reverse_edges",
+}  # fmt: skip
+"""Keywords whose flags are others."""
 
 
 class TieringError(Exception):
     """Root of every error this package raises on purpose. The CLI prints it as one line, exit code 1."""
 
     exit_code = 1
+
+    def __str__(self) -> str:
+        return spell_options(super().__str__())
 
 
 class InputError(TieringError, ValueError):
@@ -56,7 +70,7 @@ class StorageError(TieringError, OSError):
 
     def __str__(self) -> str:
         remedy = "; raise the limit (`ulimit -Hn`) and run it again" if self.errno == errno.EMFILE else ""
-        return f"{self.args[1] if len(self.args) > 1 else self.args[0]}{remedy}"
+        return spell_options(f"{self.args[1] if len(self.args) > 1 else self.args[0]}{remedy}")
 
 
 class BudgetError(TieringError, MemoryError):
@@ -73,6 +87,27 @@ class DeviceError(TieringError, RuntimeError):
 
 class InternalError(TieringError, RuntimeError):
     """A result that contradicts an invariant: a bug in this package; please report it."""
+
+
+def spell_options(text: str) -> str:
+    """Return a message as its reader spells options: in Python keywords for flags; commands in backquotes stay."""
+
+    def spell(match: re.Match[str]) -> str:
+        name, value = match.groups()
+        keyword = _KEYWORDS.get(name, name.replace("-", "_"))
+        if value is None:
+            return f"`{keyword}`" if match.start() else keyword
+        return f"{keyword}={value}" if value.isupper() else f'{keyword}="{value}"'
+
+    if flags is not None:
+        return text
+    return "`".join(part if k % 2 else _FLAG.sub(spell, part) for k, part in enumerate(text.split("`")))
+
+
+def name_flags(text: str) -> str:
+    """Return a message that begins with a keyword of the command that runs, with its flag in place of it."""
+    head, colon, rest = text.partition(":")
+    return f"{(flags or {}).get(head.replace(' ', '_'), head)}{colon}{rest}"
 
 
 def quoted(value: Any) -> str:

@@ -25,7 +25,7 @@ def write_scores(out, values, **options):
 
 def test_an_existing_output_is_kept_without_force_and_replaced_with_it(tmp_path):
     write_scores(tmp_path / "S", [1.0])
-    with pytest.raises(ExistsError, match="--force"):
+    with pytest.raises(ExistsError, match="give `force=True`"):
         write_scores(tmp_path / "S", [2.0])
     assert Scores.open(tmp_path / "S").values()[0] == 1.0
     with pytest.raises(RuntimeError), ArtifactWriter(tmp_path / "S", "scores", force=True):
@@ -95,7 +95,7 @@ def test_a_changed_input_is_refused(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         write_two(tmp_path / "S", KeyboardInterrupt())
     changed = {**IDENTITY, "inputs": {"graph": "xxh3-128:2"}}
-    with pytest.raises(InputError, match=r"graph: changed since .*expected xxh3-128:1, found xxh3-128:2.*--force"):
+    with pytest.raises(InputError, match=r"graph: changed since .*expected xxh3-128:1, found xxh3-128:2.*`force=True`"):
         write_two(tmp_path / "S", identity=changed)
     with pytest.raises(InputError, match="expected no such input, found xxh3-128:3"):
         write_two(tmp_path / "S", identity={**IDENTITY, "inputs": {**IDENTITY["inputs"], "also": "xxh3-128:3"}})

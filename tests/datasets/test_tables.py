@@ -67,7 +67,7 @@ def test_odd_texts_that_are_fine(tmp_path: Path, text: bytes, options: Any, edge
 def test_a_line_taken_for_a_header_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for header, said in (("from to", False), ("who_1 who_2", True)):
         open_dataset(write(tmp_path / "e.txt", f"{header}\n0 1\n"), num_nodes=2).close()
-        assert ("is taken for a header: 'who_1 who_2' (else: --no-header)" in capsys.readouterr().err) == said
+        assert ("is taken for a header: 'who_1 who_2' (else: `header=False`)" in capsys.readouterr().err) == said
 
 
 def test_more_parquet_files_than_may_be_open(tmp_path: Path) -> None:
@@ -266,7 +266,7 @@ def test_detection_says_what_it_looked_for(tmp_path: Path) -> None:
     (tmp_path / "notes.md").write_text("x")
     with pytest.raises(InputError, match=r"looked for SRC__NAME__DST.*\*\.parquet.*found: notes.md"):
         detect_format(tmp_path)
-    with pytest.raises(InputError, match=r"looked for .* parquet .*, text .*; name the --format"):
+    with pytest.raises(InputError, match=r"looked for .* parquet .*, text .*; name the `format`"):
         detect_format(tmp_path / "notes.md")
     np.save(tmp_path / "edge_index.txt.npy", np.zeros(3))
     with pytest.raises(InputError, match="give the directory that holds it"):
@@ -323,4 +323,4 @@ def test_columns_of_two_kinds_in_one_space_of_ids_are_noted_once(
     pa_csv.write_csv(table, path) if kind == "csv" else pa_parquet.write_table(table, path)
     for columns, notes in ((("userId", "movieId"), 1), (("dst", "src"), 0)):
         open_dataset(path, src_column=columns[0], dst_column=columns[1]).close()
-        assert capsys.readouterr().err.count("--relation user:to:movie=") == notes
+        assert capsys.readouterr().err.count("`relation` user:to:movie=") == notes

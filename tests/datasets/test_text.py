@@ -89,7 +89,7 @@ def test_line_breaks_in_quotes_are_read_if_asked_for(tmp_path, monkeypatch, pack
     text = pack(BROKEN.encode())
     edges = read(tmp_path, text, quoted_newlines=True)
     assert edges == [(str(i), str(i + 1)) for i in range(60_000)]
-    with pytest.raises(InputError, match=r"line 1: expected a quote to close on its line.*--quoted-newlines"):
+    with pytest.raises(InputError, match=r"line 1: expected a quote to close on its line.*`quoted_newlines`"):
         read(tmp_path, text)
 
 
@@ -119,8 +119,9 @@ def test_line_breaks_in_quotes_are_read_if_asked_for(tmp_path, monkeypatch, pack
     ],
 )
 def test_text_that_is_refused(tmp_path: Path, text: str, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError) as told:
         read(tmp_path, text, **options)
+    assert re.search(message, told.value.args[0])
 
 
 @pytest.mark.parametrize(
@@ -192,7 +193,7 @@ def test_comments_are_said_by_the_import_its_dry_run_tasks_and_chains(tmp_path: 
 def test_an_interpreter_that_read_text_ends_well(tmp_path):
     """Arrow's threads, which may outlive the interpreter, hold nothing of Python: that aborted a third of them."""
     (tmp_path / "e.txt").write_text("0 1\n")
-    program = f"import tiering.datasets; tiering.datasets.open_dataset({str(tmp_path / 'e.txt')!r}).close()"
+    program = f"from tiering.datasets.open import open_dataset; open_dataset({str(tmp_path / 'e.txt')!r}).close()"
     for _ in range(4):
         subprocess.run([sys.executable, "-c", program], check=True)
 

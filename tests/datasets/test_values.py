@@ -116,7 +116,7 @@ def test_values_that_are_no_dense_arrays_are_made_ones(pyg: Any, tmp_path: Path,
 def test_a_sparse_value_that_fits_no_memory_is_refused_by_its_name(pyg: Any) -> None:
     wide = torch.sparse_coo_tensor(torch.tensor([[0], [0]]), torch.ones(1), (4, 2**40))
     for name, value in (("x", wide), ("edge_attr", wide), ("x", sparse.coo_matrix((4, 2**40)))):
-        with pytest.raises(BudgetError, match=rf"{name} of node.*, a sparse matrix, made dense need .* give --memory"):
+        with pytest.raises(BudgetError, match=rf"{name} of node.*, a sparse matrix, made dense need .* give memory"):
             open_dataset(pyg.Data(edge_index=EDGES, **{name: value}))
 
 

@@ -68,7 +68,7 @@ def test_heterogeneous(tmp_path, seed, peak_memory):
 
 
 def test_below_the_least_says_how_much_it_needs(rmat):
-    with pytest.raises(BudgetError, match=r"evaluate: 0 scores .* 2,097,152 rows.* give --memory \d+MiB") as told:
+    with pytest.raises(BudgetError, match=r"evaluate: 0 scores .* 2,097,152 rows.* give memory=\"\d+MiB") as told:
         evaluate(rmat, {}, OPTIONS, memory=own_memory() + 4 * MIB)
-    enough = int(str(told.value).split("--memory ")[1].split("MiB")[0])
+    enough = int(str(told.value).split('memory="')[1].split("MiB")[0])
     assert evaluate(rmat, {}, OPTIONS, epochs=1, memory=f"{enough + 16}MiB").batches

@@ -46,7 +46,7 @@ def test_ties_go_to_the_lower_row(star):
 
 
 def test_no_train_split_says_how_to_give_one(star):
-    with pytest.raises(InputError, match=r"no split `train`; give one with --train"):
+    with pytest.raises(InputError, match=r"no split `train`; give one with `train`"):
         evaluate(star, {}, [2])
     assert evaluate(star, {}, [2], train="20%", epochs=1).parameters["train_nodes"] == {"node": 2}
 
@@ -255,7 +255,7 @@ def test_rows_of_one_size_are_counted(tmp_path):
     assert four.tiers["s"].moved()["gpu_memory"] == 8
     assert four.hit_rates == found.hit_rates
     with pytest.raises(
-        InputError, match=r"larger than all feature data \(10 B\).*every row counts as 1 B.*--row-bytes"
+        InputError, match=r"larger than all feature data \(10 B\).*every row counts as 1 B.*`row_bytes`"
     ):
         evaluate(star, score, [1], tiers=parse_capacities("8GiB"), **options)
 

@@ -220,7 +220,7 @@ def test_refusals(tmp_path):
     (tmp_path / "bad.json").write_text("{}")
     with pytest.raises(FormatError, match=r"bad\.json"):
         ask(rows_in_memory=["50%"], ssd_model=tmp_path / "bad.json")
-    with pytest.raises(BudgetError, match=r"give --memory \d+MiB"):
+    with pytest.raises(BudgetError, match=r"give memory=\"\d+MiB"):
         ask(rows_in_memory=["50%"], ssd_model=SPEED, memory=own_memory() + (40 << 20))
 
 

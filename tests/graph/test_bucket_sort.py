@@ -166,11 +166,11 @@ def test_scratch_is_as_planned(tmp_path, monkeypatch, resident, edges):
 def test_too_little_memory(tmp_path):
     src, dst = np.load(edges_on_disk(tmp_path, 4_000_000, 1 << 16), mmap_mode="r")
     data = Dataset("data", "npy", {"node": NodeData(1 << 16)}, [EdgeData(("node", "to", "node"), src, dst)])
-    message = r"262,144 edges at a time and 2 files being written .* give --memory \d+MiB"
+    message = r"262,144 edges at a time and 2 files being written .* give memory=\"\d+MiB"
     with pytest.raises(BudgetError, match=message) as told:
         build_graph(data, tmp_path / "graph", memory=own_memory() + 4 * MIB)
     assert not list(tmp_path.glob("*graph*"))
-    enough = int(str(told.value).split("--memory ")[1].split("MiB")[0])
+    enough = int(str(told.value).split('memory="')[1].split("MiB")[0])
     assert build_graph(data, tmp_path / "graph", memory=f"{enough + 8}MiB").num_edges() == 4_000_000
 
 

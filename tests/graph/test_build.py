@@ -73,7 +73,7 @@ def _pair(src: list[int], dst: list[int], nodes: int = 2) -> Dataset:
 
 @pytest.mark.parametrize(("src", "dst", "side"), [([0, 5], [1, 1], "source"), ([0, 0], [1, -1], "destination")])
 def test_ids_out_of_range_name_file_edge_and_bound(tmp_path, src, dst, side):
-    with pytest.raises(InputError, match=rf"edges.npy: relation node:to:node: edge 1: {side} .*0\.\.1.*--num-nodes"):
+    with pytest.raises(InputError, match=rf"edges.npy: relation node:to:node: edge 1: {side} .*0\.\.1.*`num_nodes`"):
         build_graph(_pair(src, dst), tmp_path / "graph")
     assert list(tmp_path.iterdir()) == []
 

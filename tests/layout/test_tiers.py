@@ -111,9 +111,9 @@ def test_a_peer_never_gets_more_than_its_size():
     [
         ({"gpu": "1TiB"}, r"gpu: 1TiB is larger than all feature data \(400 B\); use `--gpu auto`"),
         ({"peer": "4x101"}, r"peer: 4 x 101 is larger than all .*`--peer 4xauto`"),
-        ({"gpu": "200", "cpu": "100"}, r"100 B of 400 B feature data have no tier; give --ssd DIR, or --cpu auto"),
-        ({"gpu": "100%", "cpu": "100"}, "cpu: the tiers before it hold all feature data; leave --cpu out"),
-        ({"gpu": "auto", "ssd": True}, "nothing is left for it; leave --ssd out"),
+        ({"gpu": "200", "cpu": "100"}, r"100 B of 400 B feature data have no tier; give ssd=DIR, or cpu=\"auto\""),
+        ({"gpu": "100%", "cpu": "100"}, "cpu: the tiers before it hold all feature data; leave `cpu` out"),
+        ({"gpu": "auto", "ssd": True}, "nothing is left for it; leave `ssd` out"),
         ({"gpu": "99"}, r"gpu: 99 \(99 B\) is less than one row"),
         ({"gpu": "-1"}, "gpu: expected a size"),
         ({"gpu": "101%"}, "share between 0% and 100%"),
@@ -193,7 +193,7 @@ def test_adjacency_caches_are_parsed():
     share = LayoutOptions(adjacency_cache="30%").cache
     assert share.fraction == pytest.approx(0.3)
     for text in ("half", "2GiB", 30, "0.3", "130%", "-1%"):
-        with pytest.raises(InputError, match=r"adjacency cache: expected none, auto, or the share of --gpu .*; found"):
+        with pytest.raises(InputError, match=r"adjacency cache: expected none, auto, or the share of `gpu` .*; found"):
             LayoutOptions(adjacency_cache=text)
 
 
@@ -266,7 +266,7 @@ def test_files_that_do_not_fit(tmp_path, change, message):
 
 
 def test_files_that_are_none(tmp_path):
-    with pytest.raises(MissingError, match=r"access costs: .*none.json: no such file; leave --access-costs out"):
+    with pytest.raises(MissingError, match=r"access costs: .*none.json: no such file; leave `access_costs` out"):
         read_access_costs(tmp_path / "none.json")
     for content in (b"{", b"\xff\xfe", b"[" * 100_000):
         (tmp_path / "bad.json").write_bytes(content)

@@ -172,7 +172,7 @@ def test_batches_of_edges_without_negatives_and_with_pairs_of_any_nodes(kit, bui
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"indices": torch.arange(3)}, r"were not kept; import with --edge-ids, or pass the edges as \(sources"),
+        ({"indices": torch.arange(3)}, r"were not kept; import with `edge_ids`, or pass the edges as \(sources"),
         ({"indices": ([1], [300])}, "indices: destinations: entry 0 is 300"),
         ({"indices": ([1, 2], [3])}, "of one length"),
         ({"indices": (1, 2)}, "indices: sources: expected original ids of .node., whole numbers of one dimension"),

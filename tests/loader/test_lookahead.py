@@ -186,7 +186,7 @@ def test_too_little_memory_says_how_much_is_needed(layout, options):
     loader = layout.loader(**options, memory=spare(1 << 20))
     message = r"the loader's buffer for rows of the ssd tier, and batches, need [\d.]+ MiB in addition to .* resident"
     for _ in range(2):
-        with pytest.raises(BudgetError, match=message + r".*, found what the test allows .*; give --memory \d+MiB"):
+        with pytest.raises(BudgetError, match=message + r".*, found what the test allows .*; give memory=\"\d+MiB"):
             next(iter(loader))
     least = least_memory(layout, **options)
     enough = layout.loader(**options, memory=spare(int(least * 1.25)))
@@ -249,7 +249,7 @@ def test_what_a_refusal_advises_suffices(kit, build, options):
     for nbytes in (1, least_memory(layout, **options) // 2):
         with pytest.raises(BudgetError, match="or more") as refused:
             next(iter(layout.loader(**options, memory=spare(nbytes))))
-        advised = re.search(r"give --memory (\w+) or more", str(refused.value))[1]
+        advised = re.search(r"give memory=\"(\w+)\" or more", str(refused.value))[1]
         assert len(list(layout.loader(**options, memory=advised))) == 15
 
 

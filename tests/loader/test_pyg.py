@@ -94,7 +94,7 @@ def test_what_batches_take_along(kit, build):
     assert first(layout.pyg_loader(**OPTIONS, transform=lambda data: data.num_nodes)) == lean.num_nodes
     with pytest.raises(InputError, match="no relation has edge data 'wieght'; there is: weight, edge_ids"):
         layout.pyg_loader(**OPTIONS, edge_attrs=["wieght"])
-    with pytest.raises(InputError, match="import with --edge-ids"):
+    with pytest.raises(InputError, match="import with `edge_ids`"):
         plain.pyg_loader(**OPTIONS, return_edge_id=True)
 
 

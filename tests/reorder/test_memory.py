@@ -100,9 +100,9 @@ def test_too_little_memory(tmp_path):
     with pytest.raises(BudgetError, match=r"ranking nodes of type 'node' in pieces need .* give memory=\"\d+MiB"):
         pipeline.reorder_graph(graph, scores, tmp_path / "out", memory=own_memory() + 4 * MIB)
     sizes, before = Sizes(scores=1 << 12, min_ranked=1 << 12), own_memory()
-    with pytest.raises(BudgetError, match=r"262,144 columns, 262,144 sources, .* give --memory \d+MiB") as told:
+    with pytest.raises(BudgetError, match=r"262,144 columns, 262,144 sources, .* give memory=\"\d+MiB") as told:
         reorder_graph(graph, scores, tmp_path / "out", memory=before + 18 * MIB, sizes=sizes)
-    enough = int(str(told.value).split("--memory ")[1].split("MiB")[0])
+    enough = int(str(told.value).split('memory="')[1].split("MiB")[0])
     assert enough * MIB - before < 28 * MIB
     done = reorder_graph(graph, scores, tmp_path / "out", memory=f"{enough + 8}MiB", sizes=sizes)
     assert done.num_edges() == 1_000_000

@@ -117,10 +117,10 @@ def test_memory_and_disk_as_planned(tmp_path, peak_memory, windows):
 
 def test_too_little_memory(tmp_path):
     table, _, order = make_table(tmp_path, 1000, 1000)
-    with pytest.raises(BudgetError, match=r"rows of table, in chunks of .* need 256 MiB .* give --memory"):
+    with pytest.raises(BudgetError, match=r"rows of table, in chunks of .* need 256 MiB .* give memory="):
         plan_rows(table, False, Budget(50 * MIB, "50MiB"), NO_CACHE)
     for sizes, in_order in ((Sizes(free=1 << 60), False), (NO_CACHE, True)):
-        with pytest.raises(BudgetError, match=r"rows of table, in chunks of .* need 1.\d+ MiB .* give --memory 10MiB"):
+        with pytest.raises(BudgetError, match=r"rows of table, in chunks of .* need 1.\d+ MiB .* give memory=\"10MiB"):
             plan_rows(table, in_order, Budget(MIB, "1MiB"), sizes)
     assert order.size
 

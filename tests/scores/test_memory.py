@@ -161,10 +161,10 @@ def test_heterogeneous(typed, tmp_path, method, peak_memory):
 @pytest.mark.parametrize("method", sorted(METHODS))
 def test_below_the_minimum_says_how_much_it_needs(rmat, tmp_path, method):
     given = {**options_of(method), "train": "1%", **({"tolerance": 1e-3} if method == "rpr" else {})}
-    with pytest.raises(BudgetError, match=r"1,048,576 nodes.* give --memory \d+MiB or more") as told:
+    with pytest.raises(BudgetError, match=r"1,048,576 nodes.* give memory=\"\d+MiB\" or more") as told:
         score_graph(rmat, method, tmp_path / "out", memory=own_memory() + 4 * MIB, **given)
     assert not list(tmp_path.iterdir())
-    enough = int(str(told.value).split("--memory ")[1].split("MiB")[0])
+    enough = int(str(told.value).split('memory="')[1].split("MiB")[0])
     score_graph(rmat, method, tmp_path / "out", memory=f"{enough + 16}MiB", **given)
 
 

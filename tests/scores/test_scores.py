@@ -127,7 +127,7 @@ def test_same_bytes_for_any_number_of_threads(tmp_path, method):
 def test_wrpr_without_a_training_set_says_how_to_give_one(tmp_path):
     graph = asymmetric(tmp_path)
     with pytest.raises(
-        InputError, match=r"no split `train`; give one with --train: a split .* a .npy file .* percentage .* 1%"
+        InputError, match=r"no split `train`; give one with `train`: a split .* a .npy file .* percentage .* 1%"
     ):
         score_graph(graph, "wrpr", tmp_path / "out")
     np.save(tmp_path / "ids.npy", np.array([1]))

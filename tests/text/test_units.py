@@ -56,7 +56,7 @@ def test_shares_and_auto():
 
 @pytest.mark.parametrize("text", ["", "8 gigs", "-1", "1e9", "101%", "4KiBs", "%", "nan"])
 def test_nonsense_names_the_option_and_what_would_do(text):
-    with pytest.raises(InputError, match=r"--gpu: expected a (size|share)"):
+    with pytest.raises(InputError, match=r"^gpu: expected a (size|share)"):
         parse_size(text, "--gpu")
 
 

@@ -69,7 +69,7 @@ def _locked_memory() -> Diagnosis:
     if not cuda.unavailable() and soft < total_memory():
         advice = (
             "a GPU reads host memory that is locked; where more is refused, raise the limit: `ulimit -l unlimited`, "
-            "in containers --ulimit memlock=-1"
+            "in containers `--ulimit memlock=-1`"
         )
     return Diagnosis("locked memory", f"limit {format_bytes(soft)}", advice, {"limit": soft})
 

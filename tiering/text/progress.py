@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from tiering.errors import spell_options
+
 _NOTEBOOK_COLUMNS = 80  # width of a bar in a notebook, which does not say how wide it is
 
 
@@ -65,7 +67,7 @@ kept: list[str] = []  # outputs of stopped commands of this process that can be 
 
 def note(text: str) -> None:
     """Print one line that is no result to standard error."""
-    print(printable(text), file=sys.stderr, flush=True)
+    print(printable(spell_options(text)), file=sys.stderr, flush=True)
 
 
 def printable(text: str) -> str:

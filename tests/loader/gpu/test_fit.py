@@ -186,10 +186,10 @@ def test_a_chain_does_not_measure_twice(gpu, clock, tmp_path, monkeypatch):
 
 def test_what_is_refused(chain, tmp_path, monkeypatch):
     reordered, scores = chain
-    with pytest.raises(InputError, match=r"fit: matters only where .*give --adjacency-cache auto too"):
+    with pytest.raises(InputError, match=r"fit: matters only where .*give adjacency_cache=\"auto\" too"):
         LayoutOptions(gpu="1GiB", fit="auto")
     (tmp_path / "costs.json").write_text("{}")
-    with pytest.raises(InputError, match="fit: measures the costs that --access-costs gives; leave one"):
+    with pytest.raises(InputError, match="fit: measures the costs that `access_costs` gives; leave one"):
         LayoutOptions(gpu="1GiB", adjacency_cache="auto", fit="auto", access_costs=tmp_path / "costs.json")
     options = LayoutOptions(gpu="8KiB", adjacency_cache="auto", fit="auto")
     with pytest.raises(InputError, match="fit: needs the scores"):

@@ -144,7 +144,7 @@ def test_processes_of_other_machines_are_no_peers():
 
 def test_wrong_number_of_processes(gpu, kit, build):
     layout, _ = peer_layout(kit, build, 3)
-    with pytest.raises(InputError, match=r"made for 3 GPUs, and 1 processes share it; .*--peer 1xSIZE"):
+    with pytest.raises(InputError, match=r"made for 3 GPUs, and 1 processes share it; .*peer=\"1xSIZE"):
         layout.features(device="cuda", peers=PeerGroup(0, 1, HashStore()))
 
 
