@@ -16,7 +16,6 @@ from tiering import errors
 from tiering.errors import InputError
 from tiering.options import Option, option, options_of, spell_flag
 from tiering.run.options import ClusterOptions
-from tiering.text import arguments
 from tiering.text.units import parse_threads
 
 from .output import print_artifact, print_estimate

@@ -143,7 +143,10 @@ def _read_metadata(
     path: Path,
 ) -> tuple[str, dict[str, int], dict[Relation, DataFile], dict[Owner, dict[str, DataFile]], Tasks]:
     """Return the name, numbers of nodes, files of edges, of other arrays, and of tasks, as the metadata says."""
-    counts, edges, data, tasks = {}, {}, {}, []
+    counts: dict[str, int] = {}
+    edges: dict[Relation, DataFile] = {}
+    data: dict[Owner, dict[str, DataFile]] = {}
+    tasks: Tasks = []
     values, root = _parse(path), path.parent
     try:
         graph = _mapping(values.get("graph"))

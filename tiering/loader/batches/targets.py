@@ -74,7 +74,7 @@ class LinkTargets:
                     "links: expected whole numbers of shape (2, links), sources above destinations, found "
                     f"{pairs.dtype} of shape {pairs.shape}"
                 )
-            self.links = Links.of_ids(relation, *pairs, num_nodes, ids_of)
+            self.links = Links.of_ids(relation, pairs[0], pairs[1], num_nodes, ids_of)
         self._options, self._negatives, self._sampling = options, links.negatives, sampling
 
     def __len__(self) -> int:
