@@ -177,18 +177,17 @@ class OutputDirectory:
         """Rename what was written, synced, to `out`; remove the journal and what was there, but files to `keep`."""
         self._refuse_existing()  # a user may have put something there since the run began
         ExternalDirectories(self.journal, self.out).record_replaced(keep)
-        with storage_errors(self.out):
-            for folder, _, _ in os.walk(self.path):
-                fsync_directory(Path(folder))
-            replaced = os.path.lexists(self.out)
-            if not (replaced and exchange(self.path, self.out)):
-                if replaced:
-                    _remove(self._old)
-                    self.out.rename(self._old)
-                self.path.rename(self.out)
-            self._named = True
-            fsync_directory(self.out.parent)
-            self._end(self.journal)
+        for folder, _, _ in os.walk(self.path):
+            fsync_directory(Path(folder))
+        replaced = os.path.lexists(self.out)
+        if not (replaced and exchange(self.path, self.out)):
+            if replaced:
+                _remove(self._old)
+                self.out.rename(self._old)
+            self.path.rename(self.out)
+        self._named = True
+        fsync_directory(self.out.parent)
+        self._end(self.journal)
         self._release()
 
     def _end(self, journal: Journal | None) -> None:
@@ -261,8 +260,7 @@ class ExternalDirectories:
 
     def own(self, folder: Path) -> None:
         """Create a directory and write into it, durably, that it belongs to the output."""
-        with storage_errors(folder):
-            folder.mkdir(exist_ok=True)
+        folder.mkdir(exist_ok=True)
         if not self.owns(folder):
             write_durably(folder / OWNER, os.fsencode(f"{self._out}\n"))
             fsync_directory(folder)
@@ -270,11 +268,10 @@ class ExternalDirectories:
 
     def owns(self, folder: Path) -> bool:
         """Return whether a directory belongs to the output."""
-        with storage_errors(folder / OWNER):
-            try:
-                return (folder / OWNER).read_bytes() == os.fsencode(f"{self._out}\n")
-            except (FileNotFoundError, NotADirectoryError):
-                return False
+        try:
+            return (folder / OWNER).read_bytes() == os.fsencode(f"{self._out}\n")
+        except (FileNotFoundError, NotADirectoryError):
+            return False
 
     def own_temporary(self, folder: Path) -> None:
         """Create a directory that the run needs while it works; remove those of earlier runs with other options."""
@@ -285,8 +282,7 @@ class ExternalDirectories:
             self.record("parent", missing)
         if folder not in self._recorded(_TEMPORARY):
             self._journal.record(f"{_TEMPORARY}{folder}")
-        with storage_errors(folder):
-            make_folders(folder.parent)
+        make_folders(folder.parent)
         self.own(folder)
 
     def undo(self) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from tiering.artifacts.storage import Bytes, open_descriptor, read_all, storage_errors
+from tiering.artifacts.storage import Bytes, open_descriptor, read_all
 from tiering.errors import FormatError
 from tiering.text.units import parse_threads
 
@@ -163,7 +163,7 @@ class Verifier:
         size = BLOCK_BYTES
         blocks = range(begin // size, -(-end // size)) if self._blocks is not None and begin < end else range(0)
         data, stop = np.empty(end - begin, np.uint8), self.span(blocks[-1])[1] if blocks else end
-        with storage_errors(self.path), open_descriptor(self.place) as fd:
+        with open_descriptor(self.place) as fd:
             if (found := os.lseek(fd, 0, os.SEEK_END)) < stop:
                 raise FormatError(f"{self.path}: expected {self.nbytes} bytes, found {found}; make the artifact again")
             read_all(fd, data.data, begin)
@@ -197,8 +197,7 @@ class Verifier:
             with ThreadPoolExecutor(threads) as pool:
                 digests = list(pool.map(lambda block: xxhash.xxh3_64(data[slice(*self.span(block))]).digest(), wanted))
         else:
-            with storage_errors(self.path):
-                digests = block_digests(self.place, wanted, threads)
+            digests = block_digests(self.place, wanted, threads)
         if self._blocks is None:
             return [] if combine_digests(b"".join(digests)) == self._whole else wanted
         return [block for block, digest in zip(wanted, digests, strict=True) if digest != self._expected(block)]

@@ -39,8 +39,7 @@ def block_key(key: str) -> str:
 
 def damaged_blocks(path: Path, digests: Mapping[int, bytes], header: int = 0) -> list[int]:
     """Return the blocks of an earlier run's file that do not have their digests, with a note. Cost: reads them."""
-    with storage_errors(path):
-        actual = checksum.block_digests(path, digests, min(8, parse_threads("auto")), header)
+    actual = checksum.block_digests(path, digests, min(8, parse_threads("auto")), header)
     wrong = [block for block, digest in zip(digests, actual, strict=True) if digest != digests[block]]
     if wrong:
         note(f"note: {path}: {len(wrong)} of {len(digests)} blocks from an earlier run are damaged, and made again")
@@ -64,13 +63,12 @@ class FileWriter:
         self._journal, self._key, self._finished = journal, block_key(key), finished
         self._piece_bytes, self._header = min(piece_bytes, self.block_bytes), header
         self._digests: dict[int, bytes] = {}
-        with storage_errors(path, len(header) + nbytes):
-            self._take_over()
-            self._file = os.open(path, os.O_RDWR)
-            self._direct = open_direct(path)
-            if header:
-                write_all(self._file, np.frombuffer(header, np.uint8), 0)
-                os.fsync(self._file)
+        self._take_over()
+        self._file = os.open(path, os.O_RDWR)
+        self._direct = open_direct(path)
+        if header:
+            write_all(self._file, np.frombuffer(header, np.uint8), 0)
+            self.seal({})
         missing = self.missing()
         self.done = self.span(missing[0])[0] if missing else nbytes  # bytes from the front of an earlier run
         self._appender: _Appender | None = None

@@ -12,7 +12,6 @@ from typing import TypeAlias
 
 from tiering.artifacts.document import MANIFEST
 from tiering.artifacts.manifest import CHECKSUMS
-from tiering.artifacts.storage import storage_errors
 from tiering.errors import ExistsError, InputError
 
 _Test: TypeAlias = Callable[[str], object]
@@ -114,8 +113,7 @@ def own_files(folder: Path) -> _Test:
 
 
 def _content(file: Path) -> bytes | None:
-    with storage_errors(file):
-        return file.read_bytes() if file.is_file() else None
+    return file.read_bytes() if file.is_file() else None
 
 
 def refuse_foreign(out: Path, is_own: _Test | None = None) -> None:
@@ -127,9 +125,8 @@ def refuse_foreign(out: Path, is_own: _Test | None = None) -> None:
     is_own = is_own or own_files(out)
     errors: list[OSError] = []
     tree = sorted(os.walk(out, onerror=errors.append))
-    with storage_errors(out):
-        if errors:
-            raise errors[0]
+    if errors:
+        raise errors[0]
     for folder, folders, names in tree:
         links = [name for name in folders if Path(folder, name).is_symlink()]
         for name in sorted((*names, *links)):

@@ -248,9 +248,8 @@ class SegmentFile:
         self.path, self.size = path, 0
         self._sizes: list[int] = []
         reserve(path, nbytes)
-        with storage_errors(path):
-            direct = open_direct(path)
-            self._fd = os.open(path, os.O_RDWR) if direct is None else direct
+        direct = open_direct(path)
+        self._fd = os.open(path, os.O_RDWR) if direct is None else direct
 
     def add(self, nbytes: int) -> int:
         """Return the offset of the next segment, of `nbytes`; it may be written later, and by another thread."""

@@ -76,7 +76,8 @@ def require_space(wanted: Mapping[Path, int]) -> None:
 def storage_errors(path: Path | None = None, needed: int = 4096) -> Iterator[None]:
     """Turn ``OSError`` into a `StorageError` that names `path`, by default the error's own file.
 
-    `needed`: bytes the file needs, for the message on a full disk. Writers and public functions do this already.
+    `needed`: bytes the file needs, for the message on a full disk. Writers of directories, tasks and public functions
+    do this already: only calls whose errors name no file, such as reads and writes, have to.
     """
     try:
         yield
@@ -97,8 +98,9 @@ def storage_errors(path: Path | None = None, needed: int = 4096) -> Iterator[Non
 
 @contextmanager
 def open_descriptor(path: str | os.PathLike[str], flags: int = os.O_RDONLY | os.O_CLOEXEC) -> Iterator[int]:
-    """Open a file as a descriptor, and close it in the end."""
-    fd = os.open(path, flags, 0o666)
+    """Open a file as a descriptor, and close it in the end; `StorageError` if it cannot be opened."""
+    with storage_errors():
+        fd = os.open(path, flags, 0o666)
     try:
         yield fd
     finally:

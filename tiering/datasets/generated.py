@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from tiering.artifacts.atomic import OutputDirectory
 from tiering.artifacts.manifest import Relation
-from tiering.artifacts.storage import disk_free, storage_errors
+from tiering.artifacts.storage import disk_free, storage_errors, write_durably
 from tiering.datasets.arrays import narrow_rows
 from tiering.datasets.options import split_fractions
 from tiering.datasets.scratch import chunks
@@ -341,8 +341,7 @@ def _write(recipe: Recipe, tree: Path, bar: Any) -> None:
     parameters = {"dim": recipe.dim, "dtype": recipe.dtype, "classes": recipe.classes, "seed": recipe.seed}
     sizes = {"num_nodes": recipe.counts, "num_edges": edges, **parameters}
     meta = {"generator": "tiering generate", **sizes, "homophily": HOMOPHILY, "signal": SIGNAL}
-    with storage_errors(tree):
-        (tree / "meta.json").write_text(json.dumps(meta, indent=2) + "\n")
+    write_durably(tree / "meta.json", (json.dumps(meta, indent=2) + "\n").encode())
 
 
 def _save(path: Path, dtype: str, shape: tuple[int, ...], blocks: Iterator[npt.NDArray[Any]], bar: Any) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from tiering.artifacts.checksum import file_digests, file_state
 from tiering.artifacts.manifest import External, Relation, relation_key, valid_name
 from tiering.artifacts.reader import chunks
-from tiering.artifacts.storage import AnyArray, open_raw, storage_errors
+from tiering.artifacts.storage import AnyArray, open_raw
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import InputError, TieringError
 from tiering.formats.dataset import ColumnIds, Dataset, EdgeData, FeatureStream, GraphSoFar, NodeData, fingerprint
@@ -311,6 +311,5 @@ def _write_names(writer: ArtifactWriter, dataset: Dataset) -> None:
 def _external(dataset: Dataset, table: FeatureTable, checksum_threads: int) -> External:
     path = Path(os.path.abspath(table.path))  # noqa: PTH100 - keep symbolic links in the name as given
     if checksum_threads:
-        with storage_errors(path):
-            return External.of(path, path.stat().st_size, file_digests(path, checksum_threads))
+        return External.of(path, path.stat().st_size, file_digests(path, checksum_threads))
     return dataset.files.get(str(path)) or fingerprint(path)

@@ -25,7 +25,7 @@ from tiering.artifacts.checksum import DIGEST_BYTES, combine_digests, digest_byt
 from tiering.artifacts.file_writer import FileWriter, block_key
 from tiering.artifacts.journal import Journal
 from tiering.artifacts.manifest import External
-from tiering.artifacts.storage import fsync_directory, make_folders, missing_folders, require_space, storage_errors
+from tiering.artifacts.storage import fsync_directory, make_folders, missing_folders, require_space
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.formats.feature_rows import table_states
 from tiering.formats.graph import Graph, graph_errors
@@ -273,9 +273,8 @@ class StripeFiles(ExitStack):
     def take(self, number: int, at: str, digests: bytes) -> None:
         """Take over a file that a task wrote at the path `at` next to it; called before `open`."""
         path = self.paths[number]
-        with storage_errors(path):
-            (path.parent / at).replace(path)
-            fsync_directory(path.parent)
+        (path.parent / at).replace(path)
+        fsync_directory(path.parent)
         for block in range(num_blocks(self._sizes[number])):
             digest = digests[block * DIGEST_BYTES : (block + 1) * DIGEST_BYTES]
             self._journal.record(f"{block_key(self._key(number))}{block}", digest=digest.hex())
@@ -284,8 +283,7 @@ class StripeFiles(ExitStack):
         """Create an SSD directory; remove the files in it of a run whose journal is lost."""
         for missing in missing_folders(folder):
             self._external.record("parent", missing)
-        with storage_errors(folder):
-            make_folders(folder)
+        make_folders(folder)
         for stale in folder.glob(f".{self._out.name}.*.partial"):
             if stale not in self._partial and self._external.owns(stale):
                 shutil.rmtree(stale, ignore_errors=True)
@@ -327,15 +325,14 @@ class StripeFiles(ExitStack):
         entries = {}
         for number, file in enumerate(self._files):
             home, path = self._home(number, token), file.path
-            with storage_errors(home):
-                if path.parent != home:
-                    if not home.exists():
-                        self._external.record("make", home)
-                    self._external.own(home)
-                    path.replace(home / path.name)
-                fsync_directory(home)
-                if self._partial[number].exists():
-                    shutil.rmtree(self._partial[number])
-                fsync_directory(home.parent)
+            if path.parent != home:
+                if not home.exists():
+                    self._external.record("make", home)
+                self._external.own(home)
+                path.replace(home / path.name)
+            fsync_directory(home)
+            if self._partial[number].exists():
+                shutil.rmtree(self._partial[number])
+            fsync_directory(home.parent)
             entries[image_name(number)] = External.of(home / path.name, file.nbytes, digests[number])
         return entries

@@ -13,7 +13,6 @@ import numpy as np
 
 from tiering.artifacts.file_writer import FileWriter, appending_memory
 from tiering.artifacts.manifest import FileEntry
-from tiering.artifacts.storage import storage_errors
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.run.job import Job
 from tiering.run.pieces import TaskRecord
@@ -43,9 +42,8 @@ def place_files(writer: ArtifactWriter, records: Iterable[TaskRecord]) -> None:
     for record in records:
         file = OutputFile(**record["file"])
         target = writer.path / file.name
-        with storage_errors(target):
-            target.parent.mkdir(parents=True, exist_ok=True)
-            (writer.path / file.at).replace(target)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        (writer.path / file.at).replace(target)
         writer.record(file.name, FileEntry.of(file.dtype, tuple(file.shape), bytes.fromhex(file.blocks)))
 
 

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tiering.artifacts.storage import storage_errors
 from tiering.errors import InternalError, RefusedError, StorageError, TieringError
 from tiering.run import pieces
 from tiering.run.pieces import Columns, LostError, ShuffleFileWriter, ShuffleStore, TaskRecord
@@ -148,7 +149,8 @@ class Outcome:
 def attempt(call: Call) -> Outcome:
     """Run one attempt in this process; expected errors come back as outcomes."""
     try:
-        return Outcome(run_attempt(call))
+        with storage_errors():
+            return Outcome(run_attempt(call))
     except (LostError, StorageError) as error:
         return Outcome(error=error, again=True)
     except (TieringError, RefusedError) as error:

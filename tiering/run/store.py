@@ -46,11 +46,10 @@ class Store:
 
     def size(self, key: str) -> int | None:
         """Return the bytes of an object; ``None`` if it is not there."""
-        with storage_errors(self.root / key):
-            try:
-                return (self.root / key).stat().st_size
-            except FileNotFoundError:
-                return None
+        try:
+            return (self.root / key).stat().st_size
+        except FileNotFoundError:
+            return None
 
     def read(self, key: str, begin: int = 0, nbytes: int | None = None, out: Bytes | None = None) -> Bytes:
         """Return content of an object, shape (nbytes,), by default up to its end; `FormatError` if it ends before.
@@ -59,7 +58,7 @@ class Store:
         """
         path = self.root / key
         try:
-            with storage_errors(path), open_descriptor(path) as fd:
+            with open_descriptor(path) as fd:
                 size = os.fstat(fd).st_size
                 wanted = max(0, size - begin) if nbytes is None else nbytes
                 if begin + wanted > size:
@@ -100,8 +99,7 @@ class Store:
 
     def remove(self, key: str) -> None:
         """Remove an object, if it is there."""
-        with storage_errors(self.root / key):
-            (self.root / key).unlink(missing_ok=True)
+        (self.root / key).unlink(missing_ok=True)
 
     def clear(self, folder: str) -> None:
         """Remove all objects whose keys begin with ``folder/``."""
@@ -119,9 +117,8 @@ class ObjectWriter(AbstractContextManager["ObjectWriter"]):
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        with storage_errors(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666)
 
     def write(self, data: np.ndarray[Any, Any]) -> None:
         """Append the bytes of a contiguous array."""
