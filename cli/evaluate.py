@@ -9,7 +9,7 @@ from tiering.errors import InputError
 from tiering.evaluation.options import TIERS, EvaluationOptions
 from tiering.options import options_of
 from tiering.sampling.options import SamplingOptions
-from tiering.text.units import parse_bytes, parse_fanouts, parse_threads
+from tiering.text.units import parse_bytes, parse_threads
 
 from .options import Call, Common, GraphArgument, Group, Seed, Train, flag, takes
 from .output import note, print_json, print_line, print_parts
@@ -71,8 +71,7 @@ def evaluate_command(
         asked["tiers"] = parse_capacities(gpu, peer, cpu, ssd=ssd)
     asked |= {"train": train, "seed": seed, "threads": parse_threads(call.threads), "memory": call.memory}
     asked["verify"] = not call.no_verify
-    hops = [parse_fanouts(text) for text in fanouts or ["10,10,10"]]
-    results = [evaluate_scores(base, judged, fanouts=each, **asked) for each in hops]
+    results = [evaluate_scores(base, judged, fanouts=hops, **asked) for hops in fanouts or ["10,10,10"]]
     for text in notes_on(results):
         note(f"note: {text}")
     if call.json:

@@ -101,16 +101,20 @@ def test_options_that_make_no_sense(options, words):
     ("fanouts", "words"),
     [
         ([], "fanouts: expected one entry per hop"),
-        ("5,5", "expected one entry per hop"),
-        ([0], "fanouts of hop 0: expected 1 or more, or -1 for all neighbours, and below .*, found 0"),
-        ([3, -2], "fanouts of hop 1: .* found -2"),
-        ([None], "whole number, found None"),
+        (5, "expected one entry per hop"),
+        ([0], "fanouts: each entry is at least 1, or -1 for all neighbours, and below .*; found 0"),
+        ([3, -2], "fanouts: .* found -2"),
+        ([None], "whole numbers .*, found None"),
         ([2**31], "found 2147483648"),
         ([2**200], "found a number of 201 bits"),
-        ([3, {}], "hop 1: expected a number for each of [13] relations, none for .*; give 0 to skip a relation"),
+        ([3, {}], "fanouts: a hop has no relations; expected such as cites=10,writes=5"),
+        (
+            [3, {"writes": 1}],
+            "hop 1: (expected a number for each of 3 relations, none for .*; give 0|no single relation)",
+        ),
         ([3, {"sites": 2}], "fanouts of hop 1: no single relation 'sites'; relations: "),
         ([{"cites": 2, CITES: 3}], "relation paper:cites:paper comes twice"),
-        ([{"cites": -3}], "relation 'cites': expected 0 or more, or -1 for all neighbours, and below .*, found -3"),
+        ([{"cites": -3}], "fanouts of cites: each entry is at least 0, or -1 for all neighbours, .* found -3"),
     ],
 )
 def test_fanouts_that_fit_no_relation(name, fanouts, words):

@@ -196,7 +196,7 @@ def test_counts_say_which_epochs_they_know(tree, tmp_path):
 
 
 BAD = [
-    ({"method": "vip"}, "vip needs those that training will use; give them with --fanouts"),
+    ({"method": "vip"}, "vip needs those that training will use; give them with fanouts="),
     ({"method": "presample", "fanouts": []}, "one entry per hop"),
     ({"method": "hybrid", "fanouts": "writes=1,cites=1,in=1,likes=2"}, "no single relation 'likes'; relations: author"),
     ({"method": "hybrid", "fanouts": [2, 0]}, "at least 1, or -1"),

@@ -39,7 +39,8 @@ from tiering.formats.user_arrays import Train, resolve_train
 from tiering.layout.tiers import Capacities
 from tiering.memory import Budget, parse_memory
 from tiering.options import options_of
-from tiering.sampling import Fanout, SamplingOptions, make_sampler
+from tiering.sampling import SamplingOptions, make_sampler
+from tiering.sampling.options import Fanouts
 from tiering.text.units import parse_threads
 
 CURVE_POINTS = (110, 90)  # points of a curve: evenly spaced on a logarithmic scale of capacity, and on a linear one
@@ -48,7 +49,7 @@ CURVE_POINTS = (110, 90)  # points of a curve: evenly spaced on a logarithmic sc
 def evaluate(
     graph: Graph,
     scores: Mapping[str, Score],
-    sampling: SamplingOptions | Sequence[Fanout],
+    sampling: SamplingOptions | Fanouts,
     *,
     train: Train = None,
     tiers: Capacities | None = None,
@@ -87,7 +88,7 @@ def evaluate(
     if ORACLE in scores:
         raise InputError(f"scores: {ORACLE!r} is the name of the true counts; give the score another name")
     workers = parse_threads(threads)
-    how = sampling if isinstance(sampling, SamplingOptions) else SamplingOptions(sampling, **options)
+    how = sampling if isinstance(sampling, SamplingOptions) else SamplingOptions(**{"fanouts": sampling, **options})
     first = unseen_epoch(scores, how.seed) if asked.first_epoch is None else asked.first_epoch
     nodes = resolve_train(graph, train, how.seed)
     rows = competing_rows(graph, asked.row_bytes)

@@ -14,7 +14,7 @@ from tiering.options import option
 from tiering.readahead.disk_speed import MEASURED, DiskSpeed, read_speed
 from tiering.sampling import Negatives, SamplingOptions
 from tiering.sampling.options import SamplingKeywords
-from tiering.text.units import parse_device, parse_fanouts
+from tiering.text.units import parse_device
 
 if TYPE_CHECKING:
     import torch
@@ -213,7 +213,6 @@ class LoaderOptions:
         cls, features: Any, keywords: Mapping[str, Any], links: LinkOptions | None = None, call: str = "loader"
     ) -> LoaderOptions:
         """Return the options that the keywords of `TieredLayout.loader` say; errors name the function `call`."""
-        keywords = {**keywords, "fanouts": parse_fanouts(keywords["fanouts"])}
         groups = (SeedOptions, SamplingOptions, ReadOptions, DeviceOptions, PipelineOptions, MemoryOptions)
         return replace(cls(features, *group_keywords(call, groups, keywords)), links=links)
 

@@ -38,7 +38,7 @@ from tiering.pipeline.sources import (
 from tiering.pipeline.stage import Pathlike, StageKeywords, StageRun, reading, refuse_reordered
 from tiering.run.plan import Estimate
 from tiering.text.progress import note
-from tiering.text.units import parse_fanouts, parse_threads
+from tiering.text.units import parse_threads
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -199,7 +199,7 @@ def evaluate_scores(
     run = StageRun("", verify=verify)
     base, *judged = [run.open(graph, Graph), *(run.open(one, Scores) for one in scores)]
     with reading(base, *judged):
-        result = evaluation.evaluate(base, evaluation.named_scores(base, judged), parse_fanouts(fanouts), **options)
+        result = evaluation.evaluate(base, evaluation.named_scores(base, judged), fanouts, **options)
         for artifact in (base, *judged):
             artifact.finish_reads()
     return result

@@ -20,8 +20,7 @@ __all__ = [
 if TYPE_CHECKING:
     from tiering.sampling.base import FrontierRule, Sampler, Seeds
     from tiering.sampling.batch import AccessCounts, SampledBatch, SampledEdges
-    from tiering.sampling.fanouts import resolve_fanouts
-    from tiering.sampling.graph import Relation, SampledGraph, checked_weights
+    from tiering.sampling.graph import Relation, SampledGraph, checked_weights, resolve_fanouts
     from tiering.sampling.links import LinkedNodes, LinkPlan, Links, NegativeDraws, Negatives, link_nodes
     from tiering.sampling.memory import list_read_bytes, list_read_entries, list_read_places
     from tiering.sampling.neighbor import LayerSampler, NeighborSampler
@@ -31,6 +30,6 @@ if TYPE_CHECKING:
     from tiering.sampling.samplers import make_sampler
 else:
     __getattr__ = lazy_names(
-        __name__, "options", "samplers", "base", "batch", "fanouts", "graph", "links", "memory", "neighbor", "pinsage",
+        __name__, "options", "samplers", "base", "batch", "graph", "links", "memory", "neighbor", "pinsage",
         "plan",
     )  # fmt: skip

@@ -13,8 +13,7 @@ from tiering import native
 from tiering.errors import InputError, RefusedError
 from tiering.formats.graph import damaged
 from tiering.sampling.batch import AccessCounts, IdArray, SampledBatch, SampledEdges
-from tiering.sampling.fanouts import resolve_fanouts
-from tiering.sampling.graph import Relation, SampledGraph, checked_csc, checked_node_keys
+from tiering.sampling.graph import Relation, SampledGraph, checked_csc, checked_node_keys, resolve_fanouts
 from tiering.sampling.options import Fanout
 from tiering.sampling.plan import EpochPlan, id_array, key_word
 from tiering.sampling.plan import batches as cut_batches

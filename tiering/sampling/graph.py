@@ -1,12 +1,16 @@
-"""The graph interface of samplers, and checks of its arrays."""
+"""The graph interface of samplers, checks of its arrays, and fanouts by its relations."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
+from tiering.artifacts.manifest import named_relations
 from tiering.errors import InputError
+from tiering.sampling.options import Fanouts
+from tiering.text.units import parse_fanouts
 
 Array = np.ndarray[Any, Any]
 Relation = tuple[str, str, str]
@@ -71,3 +75,35 @@ def checked_weights(graph: SampledGraph, relation: Relation) -> Array:
             f"{weights.shape}"
         )
     return np.ascontiguousarray(weights, weights.dtype if weights.dtype in (np.float32, np.float64) else np.float64)
+
+
+def resolve_fanouts(relations: Sequence[Relation], fanouts: Fanouts) -> list[list[int]]:
+    """Return fanouts as hop x relation, checked: numbers in range, mappings that name every relation and no other."""
+    return [
+        _hop_fanouts(relations, hop, f"fanouts of hop {number}") if isinstance(hop, dict) else [hop] * len(relations)
+        for number, hop in enumerate(parse_fanouts(fanouts))
+    ]
+
+
+def _hop_fanouts(relations: Sequence[Relation], fanouts: Mapping[str, int], what: str) -> list[int]:
+    numbers: dict[Relation, int] = {}
+    for key, number in fanouts.items():
+        relation = match_relation(relations, key, what)
+        if relation in numbers:
+            raise InputError(f"{what}: relation {':'.join(relation)} comes twice")
+        numbers[relation] = number
+    if missing := [":".join(r) for r in relations if r not in numbers]:
+        raise InputError(
+            f"{what}: expected a number for each of {len(relations)} relations, none for {', '.join(missing)}; "
+            "give 0 to skip a relation"
+        )
+    return [numbers[r] for r in relations]
+
+
+def match_relation(relations: Sequence[Relation], key: Any, what: str) -> Relation:
+    """Return the relation that `key` names, as of `tiering.artifacts.manifest.named_relations`; `what` holds it."""
+    named = named_relations(relations, key)
+    if len(named) != 1:
+        known = ", ".join(":".join(r) for r in relations)
+        raise InputError(f"{what}: no single relation {key!r}; relations: {known}")
+    return named[0]

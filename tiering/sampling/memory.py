@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from tiering.sampling.fanouts import resolve_fanouts
-from tiering.sampling.graph import SampledGraph
+from tiering.sampling.graph import SampledGraph, resolve_fanouts
 from tiering.sampling.options import SamplingOptions
 
 NODE_BYTES, EDGE_BYTES = 80, 16  # bytes of a batch being sampled: per unique node and per edge, tables half empty

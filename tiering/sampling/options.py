@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias, TypedDict
 
 from tiering.errors import InputError
 from tiering.options import option
+from tiering.text.units import parse_fanouts
 
 DrawRule = Literal["uniform", "replacement", "weighted"]
 DRAW_RULES = ("uniform", "replacement", "weighted")
@@ -63,6 +64,7 @@ class SamplingOptions:
             raise InputError(f"sampler: expected one of {', '.join(SAMPLERS)}, found {self.sampler!r}")
         if not isinstance(self.frontier, str) or self.frontier not in ("all", "new"):
             raise InputError(f"frontier: expected 'all' or 'new', found {self.frontier!r}")
+        object.__setattr__(self, "fanouts", parse_fanouts(self.fanouts))
         object.__setattr__(self, "batch_size", positive_size(self.batch_size))
         object.__setattr__(self, "seed", key_word(self.seed, "seed"))
 

@@ -12,8 +12,7 @@ import numpy as np
 from tiering import native
 from tiering.errors import InputError
 from tiering.sampling.base import FrontierRule, Sampler
-from tiering.sampling.fanouts import match_relation
-from tiering.sampling.graph import Relation, SampledGraph
+from tiering.sampling.graph import Relation, SampledGraph, match_relation
 from tiering.sampling.options import Fanout
 from tiering.sampling.plan import whole_number
 

@@ -6,8 +6,7 @@ from typing import Any, cast
 
 from tiering.errors import InputError
 from tiering.sampling.base import Sampler
-from tiering.sampling.fanouts import resolve_fanouts
-from tiering.sampling.graph import SampledGraph
+from tiering.sampling.graph import SampledGraph, resolve_fanouts
 from tiering.sampling.neighbor import LayerSampler, NeighborSampler
 from tiering.sampling.options import DrawRule, SamplingOptions
 from tiering.sampling.pinsage import RandomWalkSampler

@@ -20,21 +20,18 @@ from tiering.options import parse_options
 from tiering.run.job import Job
 from tiering.sampling.options import SAMPLERS, SamplingOptions
 from tiering.scores.options import OPTIONS, SAMPLING, ScoreOptions
-from tiering.text.units import parse_fanouts
 
 Float64Array: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 TrainSet: TypeAlias = "dict[str, np.ndarray[Any, np.dtype[np.int64]]]"
 
 
 def check_options(keywords: Mapping[str, Any]) -> tuple[ScoreOptions, dict[str, Any]]:
-    """Return the options given, all checked, and those of `SAMPLING` among them, fanouts parsed."""
+    """Return the options given, all checked, and those of `SAMPLING` among them."""
     if unknown := sorted(set(keywords) - set(OPTIONS)):
         raise InputError(f"score: no option {', '.join(unknown)}; options: {', '.join(OPTIONS)}")
     sampling = {name: value for name, value in keywords.items() if name in SAMPLING}
     own = parse_options(ScoreOptions, {name: value for name, value in keywords.items() if name not in SAMPLING})
-    if "fanouts" in sampling:
-        sampling["fanouts"] = parse_fanouts(sampling["fanouts"])
-    SamplingOptions(**{"fanouts": (), **sampling})
+    SamplingOptions(**{"fanouts": (-1,), **sampling})
     return ScoreOptions(**own), sampling
 
 
