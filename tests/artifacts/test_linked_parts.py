@@ -8,7 +8,7 @@ from damage import damaged, flipped
 from toy_datasets import toy_dataset
 
 from tiering import pipeline
-from tiering.artifacts import manifest, open_directory
+from tiering.artifacts import manifest, storage
 from tiering.artifacts.checksum import Verifier
 from tiering.errors import FormatError
 from tiering.formats.names import NameTable
@@ -76,7 +76,7 @@ def test_copies_are_compared_as_links_are(folder, tmp_path, stage, name, monkeyp
     def refuse(*_, **__):
         raise OSError(18, "Invalid cross-device link")
 
-    monkeypatch.setattr(open_directory.os, "link", refuse)
+    monkeypatch.setattr(storage.os, "link", refuse)
     with one_flipped(input_of(folder, stage, name)), pytest.raises(FormatError, match="damaged"):
         STAGES[stage](folder, tmp_path / "out")
 

@@ -7,7 +7,7 @@ import pytest
 
 import tiering
 from tiering import pipeline
-from tiering.artifacts.open_directory import OpenDirectory
+from tiering.artifacts.storage import OpenDirectory
 from tiering.errors import BusyError, FormatError, MissingError
 from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout

@@ -15,8 +15,7 @@ from typing import Any, ClassVar, TypeVar, cast
 from tiering.artifacts.checksum import SAMPLE_BYTES, SAMPLES, num_blocks, sampled_digest
 from tiering.artifacts.document import read_manifest
 from tiering.artifacts.manifest import CHECKSUMS, External, Manifest, Problem, error_problems, raise_problems
-from tiering.artifacts.open_directory import OpenDirectory
-from tiering.artifacts.storage import storage_errors
+from tiering.artifacts.storage import OpenDirectory, storage_errors
 from tiering.errors import BusyError, FormatError, MissingError, StorageError
 from tiering.text.description import Described, Fields, Part
 from tiering.text.units import format_bytes

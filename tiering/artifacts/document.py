@@ -13,9 +13,8 @@ from typing import Any, cast
 
 from tiering.artifacts.checksum import digest_bytes
 from tiering.artifacts.manifest import External, FileEntry, Manifest, Problem, body_problem, raise_problems
-from tiering.artifacts.open_directory import OpenDirectory
 from tiering.artifacts.schema_check import fits
-from tiering.artifacts.storage import storage_errors
+from tiering.artifacts.storage import OpenDirectory, storage_errors
 from tiering.errors import FormatError, MissingError
 from tiering.text.arguments import nameable
 

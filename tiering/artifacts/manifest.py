@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from tiering.artifacts.checksum import DIGEST_BYTES, PREFIX, Verifier, combine_digests, num_blocks
-from tiering.artifacts.open_directory import OpenDirectory
-from tiering.artifacts.storage import AnyArray, Bytes, open_raw, storage_errors
+from tiering.artifacts.storage import AnyArray, Bytes, OpenDirectory, open_raw, storage_errors
 from tiering.errors import FormatError, InternalError
 from tiering.memory import available_memory
 

@@ -26,7 +26,6 @@ from tiering.artifacts.storage import (
     open_raw,
     padded,
     reserve,
-    storage_errors,
     write_all,
 )
 
@@ -229,7 +228,7 @@ def _is_cached(region: _Region, size: int) -> bool:
 def _sample_pages(region: _Region, size: int, samples: int) -> Iterator[bool]:
     """Yield whether random pages of a region are in the page cache; to ask for a missing one brings it in."""
     begin, nbytes = region.span(0, size)
-    with storage_errors(region.path), open_descriptor(region.path) as fd:
+    with open_descriptor(region.path) as fd:
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)  # a page that is missing must not bring others
         for part in range(samples):
             offset = begin + int((part + random.random()) / samples * nbytes)

@@ -17,8 +17,7 @@ from tiering.artifacts.document import MAJOR, MANIFEST, MINORS, document_problem
 from tiering.artifacts.file_writer import PIECE_BYTES, FileWriter, block_key, damaged_blocks
 from tiering.artifacts.journal import JOURNAL
 from tiering.artifacts.manifest import CHECKSUMS, External, FileEntry, Manifest, storage_dtype
-from tiering.artifacts.open_directory import OpenDirectory, require_descriptors
-from tiering.artifacts.storage import storage_errors, write_durably
+from tiering.artifacts.storage import OpenDirectory, require_descriptors, storage_errors, write_durably
 from tiering.errors import CapabilityError, FormatError, InputError, TieringError
 from tiering.version import __version__
 

@@ -13,8 +13,7 @@ import numpy as np
 from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.checksum import Verifier
 from tiering.artifacts.manifest import Problem, body_problem, storage_dtype
-from tiering.artifacts.open_directory import OpenDirectory
-from tiering.artifacts.storage import open_raw
+from tiering.artifacts.storage import OpenDirectory, open_raw
 from tiering.errors import MissingError
 from tiering.text.description import Part, Table
 from tiering.text.units import format_bytes, format_count

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from tiering import native
 from tiering.artifacts.file_writer import FileWriter, WriteBehind
 from tiering.artifacts.reader import SegmentFile, chunks, open_stream
-from tiering.artifacts.storage import ALIGNMENT, LINE, AnyArray, Bytes, aligned_bytes, open_raw, padded, storage_errors
+from tiering.artifacts.storage import ALIGNMENT, LINE, AnyArray, Bytes, aligned_bytes, open_raw, padded
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.formats.shape import value_rows
 from tiering.graph.plan import RUN_PADDING, BucketPlan, RelationPlan, line_up
@@ -308,8 +308,7 @@ class _BucketSort:
     def _arrived(self, scattered: Scattered) -> Int64Array:
         """Return where the parts of the runs that were asked for lie in memory, by run; until the next but one are."""
         if scattered.file is not None and scattered.reader is not None and self.stored.any():
-            with storage_errors(scattered.file.path):
-                self.places[self.stored] = np.array(scattered.reader.finish()) + self.inputs[self.input].start
+            self.places[self.stored] = np.array(scattered.reader.finish()) + self.inputs[self.input].start
         return np.ascontiguousarray(self.places.T)
 
     def _outs(self, edges: int) -> list[Bytes]:
