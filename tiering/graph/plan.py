@@ -164,6 +164,15 @@ class RelationPlan:
         return 3 * chunk + max(map(appending_memory, self.written)) + (4 << 20)
 
     @property
+    def need(self) -> tuple[int, str]:
+        """Memory that this process takes for it in bytes, and for what."""
+        folder, plan = relation_folder(self.edges.relation), self.buckets
+        if plan is None:
+            return self.copy_memory(), f"{folder}: copying its lists"
+        pieces = f"{format_count(plan.chunk)} edges at a time and {len(self.written)} files being written"
+        return plan.memory, f"{folder}: {pieces}"
+
+    @property
     def copied(self) -> ColumnIds | None:
         """Lists by destination, which are what is to be written; ``None``: the edges come otherwise."""
         return None if as_lists(self.edges.src) else as_lists(self.edges.dst)
@@ -215,21 +224,17 @@ class RelationPlan:
         ]
 
 
-def _plan_here(relation: RelationPlan, budget: Budget) -> RelationPlan:
-    """Decide how this process converts a relation; raises `BudgetError` if there is too little memory."""
-    folder, sizes = relation_folder(relation.edges.relation), relation.sizes
+def _plan_here(relation: RelationPlan, room: int) -> RelationPlan:
+    """Decide how this process converts a relation, by the bytes left for it."""
     if relation.copied:
-        budget.require(relation.copy_memory(), f"{folder}: copying its lists")
         return relation
     # Large chunks make long runs on disk. Where all edges stay in memory small ones are as fast.
-    room, small = budget.left(), replace(sizes, max_chunk=min(sizes.max_chunk, RESIDENT_CHUNK))
+    sizes, small = relation.sizes, replace(relation.sizes, max_chunk=min(relation.sizes.max_chunk, RESIDENT_CHUNK))
     plan = relation.plan_buckets(room, small, room)
     if plan.memory > room or plan.bytes_scratch:
         plan = relation.plan_buckets(room, sizes, room)
     if plan.memory > room:
         plan = relation.plan_buckets(0, sizes, room)
-    pieces = f"{format_count(plan.chunk)} edges at a time and {len(relation.written)} files being written"
-    budget.require(plan.memory, f"{folder}: {pieces}")
     return replace(relation, buckets=plan)
 
 
@@ -295,12 +300,16 @@ def plan_import(
     for plan in cut:
         if not plan.tasks:
             plan.edges.bring()
-    budget = budget.expecting(max((plan.plan_buckets(0, sizes).memory for plan in cut if not plan.tasks), default=0))
-    plans = tuple(plan if plan.tasks else _plan_here(plan, budget) for plan in cut)
+    plans = tuple(plan if plan.tasks else _plan_here(plan, budget.left()) for plan in cut)
+    needs = [plan.need for plan in plans if not plan.tasks]
     for name, node in dataset.nodes.items():
         if isinstance(node.features, FeatureStream):
             needed = node.features.memory + appending_memory(shape.tables[name].bytes)
-            budget.require(needed, f"features of {name}: rows on their way, and a file being written,")
+            needs.append((needed, f"features of {name}: rows on their way, and a file being written,"))
+    expected = max((plan.plan_buckets(0, sizes).memory for plan in cut if not plan.tasks), default=0)
+    budget = budget.expecting(expected)
+    for needed, what in needs:
+        budget.require(needed, what)
     pairs = zip(shape.edges, plans, strict=True)
     edges = tuple(replace(sized, uncached=float(plan.tasks > 0 or plan.buckets is not None)) for sized, plan in pairs)
     return ImportPlan(dataset, replace(shape, edges=edges), plans, budget)
