@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tiering.errors import InputError
 from tiering.evaluation.options import TIERS, EvaluationOptions
-from tiering.options import options_of
 from tiering.sampling.options import SamplingOptions
+from tiering.text.options import options_of
 from tiering.text.units import parse_bytes, parse_threads
 
 from .options import Call, Common, GraphArgument, Group, Seed, Train, flag, takes

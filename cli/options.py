@@ -14,8 +14,8 @@ import click
 
 from tiering import errors
 from tiering.errors import InputError
-from tiering.options import Option, option, options_of, spell_flag
 from tiering.run.options import ClusterOptions
+from tiering.text.options import Option, option, options_of, spell_flag
 from tiering.text.units import parse_threads
 
 from .output import print_artifact, print_estimate

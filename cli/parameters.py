@@ -10,7 +10,7 @@ from typing import Any, get_args, get_origin
 import click
 
 from tiering.errors import InputError
-from tiering.options import Parse, match_word, spell_flag, words_of
+from tiering.text.options import Parse, match_word, spell_flag, words_of
 
 ARGUMENTS, OPTIONS, COMMON = "Arguments", "Options", "Common options"
 _METAVARS = {int: "N", float: "X", Path: "PATH"}

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from dataset_pages import dataset_page
 
 from tiering.datasets.specs import families
-from tiering.options import options_of, spell_flag
+from tiering.text.options import options_of, spell_flag
 
 ROOT = Path(__file__).resolve().parent.parent
 TAKEN = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "data_specs/*.md", "data_specs/schemas/*.json"]

@@ -52,10 +52,10 @@ def test_errors_spell_every_option_as_its_keyword() -> None:
     from tiering.evaluation.options import EvaluationOptions
     from tiering.layout.options import LayoutOptions
     from tiering.loader.options import MemoryOptions, PipelineOptions, ReadOptions, SeedOptions
-    from tiering.options import options_of, spell_flag
     from tiering.run.options import ClusterOptions
     from tiering.sampling.options import SamplingOptions
     from tiering.scores.options import ScoreOptions
+    from tiering.text.options import options_of, spell_flag
 
     tables = (ImportOptions, ScoreOptions, EvaluationOptions, LayoutOptions, SamplingOptions)
     loader = (SeedOptions, MemoryOptions, ReadOptions, PipelineOptions)
@@ -104,10 +104,10 @@ def test_keywords_that_editors_know_are_those_that_are_taken() -> None:
     from tiering.evaluation.run import evaluate
     from tiering.layout.options import LayoutKeywords, LayoutOptions
     from tiering.loader import options
-    from tiering.options import options_of
     from tiering.pipeline.chain import run_config
     from tiering.sampling import SamplingOptions
     from tiering.scores.options import OPTIONS, ScoreKeywords
+    from tiering.text.options import options_of
 
     def of(*groups: Any) -> set[str]:
         return {field.name for group in groups for field in fields(group)}

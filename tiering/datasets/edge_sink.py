@@ -20,7 +20,7 @@ from tiering.datasets.options import MAX_NODES, ImportOptions
 from tiering.errors import InputError, StorageError
 from tiering.formats.dataset import Dataset, EdgeData
 from tiering.formats.names import NameTable
-from tiering.options import spell_flag
+from tiering.text.options import spell_flag
 from tiering.text.progress import note
 from tiering.text.units import format_bytes
 

@@ -28,8 +28,8 @@ from tiering.datasets.arrays import narrow_rows
 from tiering.datasets.options import split_fractions
 from tiering.datasets.scratch import chunks
 from tiering.errors import InputError, StorageError
-from tiering.options import option
 from tiering.text.arguments import naming_files
+from tiering.text.options import option
 from tiering.text.progress import progress
 from tiering.text.units import format_bytes
 

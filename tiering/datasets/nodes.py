@@ -25,7 +25,7 @@ from tiering.errors import InputError
 from tiering.formats.dataset import Dataset, EdgeData, FeatureStream, NodeData, as_lists
 from tiering.formats.features import LABEL_VALUES, FeatureTable
 from tiering.formats.npy_file import is_npy, read_start
-from tiering.options import spell_flag
+from tiering.text.options import spell_flag
 from tiering.text.progress import note
 
 COUNT_FILE = "num_nodes.txt"

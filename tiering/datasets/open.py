@@ -32,7 +32,7 @@ from tiering.errors import InputError, MissingError
 from tiering.formats.dataset import Dataset
 from tiering.formats.npy_file import read_start, refuse_archive, refuse_archives
 from tiering.memory import Budget, parse_memory
-from tiering.options import spell_flag
+from tiering.text.options import spell_flag
 
 READERS: dict[str, Reader] = {
     "igb": igb.READER,

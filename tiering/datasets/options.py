@@ -11,7 +11,7 @@ from typing import Any, Generic, TypedDict, TypeVar
 from tiering.datasets.table_specs import TableSpec, parse_tables
 from tiering.errors import InputError, quoted
 from tiering.formats.features import FEATURE_DTYPES
-from tiering.options import option, parse_options, spell_flag
+from tiering.text.options import option, parse_options, spell_flag
 from tiering.text.units import parse_size
 
 T = TypeVar("T")

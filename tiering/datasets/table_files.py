@@ -23,7 +23,7 @@ from tiering.datasets.readers import edge_list, parquet
 from tiering.datasets.table_specs import ROW, TableSpec, as_texts, neo4j_types, strip_type
 from tiering.datasets.text import ColumnParser, TextSyntax, read_blocks
 from tiering.errors import InputError, quoted
-from tiering.options import spell_flag
+from tiering.text.options import spell_flag
 from tiering.text.progress import note
 
 _OPTIONS = {  # role of a column -> option that names it, for every table that has it

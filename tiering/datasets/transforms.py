@@ -27,7 +27,7 @@ from tiering.datasets.scratch import GrowingFile, chunks, mark_changes, rows_of_
 from tiering.errors import InputError
 from tiering.formats.dataset import Dataset, EdgeData, FeatureStream
 from tiering.formats.features import EDGE_FEATURES, LABEL_VALUES
-from tiering.options import spell_flag
+from tiering.text.options import spell_flag
 
 Array = npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_]

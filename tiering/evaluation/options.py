@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tiering.errors import InputError
-from tiering.options import option, parse_options, whole
 from tiering.sampling.options import SamplingKeywords
+from tiering.text.options import option, parse_options, whole
 from tiering.text.units import format_bytes, parse_bytes
 
 if TYPE_CHECKING:

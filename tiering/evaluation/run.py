@@ -38,9 +38,9 @@ from tiering.formats.scores import GIVEN, Scores
 from tiering.formats.user_arrays import Train, resolve_train
 from tiering.layout.tiers import Capacities
 from tiering.memory import Budget, parse_memory
-from tiering.options import options_of
 from tiering.sampling import SamplingOptions, make_sampler
 from tiering.sampling.options import Fanouts
+from tiering.text.options import options_of
 from tiering.text.units import parse_threads
 
 CURVE_POINTS = (110, 90)  # points of a curve: evenly spaced on a logarithmic scale of capacity, and on a linear one

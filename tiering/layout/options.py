@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from tiering.errors import InputError
-from tiering.options import choice, option
+from tiering.text.options import choice, option
 from tiering.text.units import Size, parse_size
 
 if TYPE_CHECKING:

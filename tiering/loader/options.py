@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypedDict
 import numpy as np
 
 from tiering.errors import InputError
-from tiering.options import option
 from tiering.readahead.disk_speed import MEASURED, DiskSpeed, read_speed
 from tiering.sampling import Negatives, SamplingOptions
 from tiering.sampling.options import SamplingKeywords
+from tiering.text.options import option
 from tiering.text.units import parse_device
 
 if TYPE_CHECKING:

@@ -13,12 +13,12 @@ from typing import Any
 from tiering.errors import InputError, MissingError
 from tiering.layout.options import LayoutOptions
 from tiering.memory import parse_memory
-from tiering.options import options_of
 from tiering.pipeline.sources import CHECKSUM_FEATURES
 from tiering.scores.options import AUTO, OPTIONS
 from tiering.scores.plan import METHODS
 from tiering.scores.request import check_options
 from tiering.text.arguments import check_names
+from tiering.text.options import options_of
 
 
 @dataclass(frozen=True)

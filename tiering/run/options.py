@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tiering.errors import InputError
-from tiering.options import option
+from tiering.text.options import option
 
 if TYPE_CHECKING:
     from tiering.run.grid import Grid

@@ -7,7 +7,7 @@ from dataclasses import MISSING, dataclass
 from typing import Any, Literal, TypeAlias, TypedDict
 
 from tiering.errors import InputError
-from tiering.options import option
+from tiering.text.options import option
 from tiering.text.units import parse_fanouts
 
 DrawRule = Literal["uniform", "replacement", "weighted"]

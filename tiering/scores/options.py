@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tiering.options import choice, number, option, options_of, whole
 from tiering.sampling.options import Fanouts, SamplingKeywords, SamplingOptions
+from tiering.text.options import choice, number, option, options_of, whole
 
 HELP = {
     "random": "a baseline.",

@@ -16,10 +16,10 @@ from tiering.formats.graph import Graph, relation_folder
 from tiering.formats.shape import SizedGraph
 from tiering.formats.user_arrays import UserArray
 from tiering.memory import Budget
-from tiering.options import parse_options
 from tiering.run.job import Job
 from tiering.sampling.options import SAMPLERS, SamplingOptions
 from tiering.scores.options import OPTIONS, SAMPLING, ScoreOptions
+from tiering.text.options import parse_options
 
 Float64Array: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 TrainSet: TypeAlias = "dict[str, np.ndarray[Any, np.dtype[np.int64]]]"

@@ -1,1 +1,1 @@
-"""Text that users write and read: values with a unit, arguments, descriptions, progress."""
+"""Text that users write and read: options, values with a unit, arguments, descriptions, progress."""

@@ -28,7 +28,7 @@ from tiering.datasets.readers.igb import find_tree, open_tree
 from tiering.datasets.scratch import chunks
 from tiering.errors import InputError, MissingError
 from tiering.formats.dataset import ColumnIds, Dataset, EdgeData
-from tiering.options import spell_flag
+from tiering.text.options import spell_flag
 
 Array = npt.NDArray[Any]
 INDPTR, INDICES = "indptr.npy", "indices.npy"
