@@ -7,7 +7,11 @@ edge of a chunk or range, and 8 bytes for each destination of a range.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +19,7 @@ import xxhash
 
 from tiering import native
 from tiering.artifacts.manifest import id_bytes
+from tiering.artifacts.reader import entry_width, mapped_file, offset_in
 from tiering.artifacts.storage import LINE, AnyArray, Bytes, aligned_bytes
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.formats.graph import relation_folder
@@ -23,9 +28,9 @@ from tiering.graph.bucket_sort import Chunk
 from tiering.graph.plan import BUCKETS, RelationPlan
 from tiering.run.files import JoinedFile, PartitionRange, join_step, make_files
 from tiering.run.grid import Int64Array, balanced_bounds, equal_bounds, run_shift
-from tiering.run.inputs import describe_rows, open_rows
 from tiering.run.job import Job
-from tiering.run.step import Step, TaskContext
+from tiering.run.step import Step, TaskContext, resolve
+from tiering.run.store import Store
 
 _HERE = "tiering.graph.tasks"
 
@@ -78,19 +83,54 @@ def _columns(begin: int, end: int, shift: int, num_dst: int) -> int:
     return max(0, min(end << shift, num_dst) - (begin << shift))
 
 
-def _describe(job: Job, name: str, array: AnyArray, parts: int) -> dict[str, Any]:
-    """Return an array along the edges as tasks read it: in the user's file, or broadcast by the driver."""
-    return describe_rows(array) or {
-        "broadcast": job.broadcast(name, {"values": array}, equal_bounds(array.shape[0], parts)).name
-    }
+@dataclass(frozen=True)
+class FileArray:
+    """An array of the user's in a file that every machine sees under the same path: any stride, any offset."""
+
+    path: str
+    dtype: str
+    shape: Sequence[int]
+    strides: Sequence[int]
+    offset: int
+
+    @classmethod
+    def of(cls, array: AnyArray) -> FileArray | None:
+        """Return the file behind a memory map or a view of one; ``None`` if there is none with a name."""
+        mapped = mapped_file(array)
+        if mapped is None or not Path(str(mapped.filename)).is_file() or array.size == 0 or min(array.strides) <= 0:
+            return None
+        path = os.path.realpath(str(mapped.filename))
+        return cls(path, array.dtype.str, array.shape, array.strides, offset_in(mapped, array))
+
+    def read(self, begin: int, end: int) -> AnyArray:
+        """Return entries [begin, end) along the first axis, in memory and contiguous."""
+        dtype, shape = np.dtype(self.dtype), (end - begin, *self.shape[1:])
+        if begin == end:
+            return np.empty(shape, dtype)
+        nbytes = (end - begin - 1) * self.strides[0] + entry_width(dtype.itemsize, self.shape, self.strides)
+        file = Path(self.path)
+        data = Store(file.parent).read(file.name, self.offset + begin * self.strides[0], nbytes)
+        return np.ascontiguousarray(np.ndarray(shape, dtype, data.data, 0, tuple(self.strides)))
+
+
+def _describe(job: Job, name: str, array: Any, parts: int) -> dict[str, Any]:
+    """Return an array along the edges as tasks read it: in the user's file, or broadcast by the driver.
+
+    What is no array is a dataclass of JSON types with a method ``read(begin, end)``, such as a column of parquet.
+    """
+    source = FileArray.of(array) if isinstance(array, np.ndarray) else array
+    if source is None:
+        return {"broadcast": job.broadcast(name, {"values": array}, equal_bounds(array.shape[0], parts)).name}
+    return {"class": f"{type(source).__module__}:{type(source).__name__}", **vars(source)}
 
 
 def _read(context: TaskContext, key: str) -> AnyArray:
     """Return a task's range of an array along the edges."""
-    source = context.params["sources"][key]
+    source = dict(context.params["sources"][key])
     if "broadcast" in source:
         return context.read(source["broadcast"], 0, context.index)["values"]
-    return open_rows(source).read(*context.params["bounds"][context.index : context.index + 2])
+    values: AnyArray = resolve(source.pop("class"))(**source).read(*context.params["bounds"][context.index :][:2])
+    return values
 
 
 def _count(context: TaskContext, dst: AnyArray) -> Int64Array:
