@@ -25,7 +25,7 @@ from benchmarks.harness import Comparison, Side, Sizes, Spent  # noqa: E402
 from tiering.errors import InputError  # noqa: E402
 from tiering.formats.adjacency_prefix import ListBytes  # noqa: E402
 from tiering.layout.cost_model import read_access_costs  # noqa: E402
-from tiering.sampling.batch import SampledBatch, SampledEdges  # noqa: E402
+from tiering.sampling.base import SampledBatch, SampledEdges  # noqa: E402
 
 GPU = program.gpu_names()
 TINY = ["--scale", "9", "--edges", "4000", "--repeats", "2", "--size", "256KiB", "--seconds", "0.01"]

@@ -18,18 +18,12 @@ __all__ = [
 ]  # fmt: skip
 
 if TYPE_CHECKING:
-    from tiering.sampling.base import FrontierRule, Sampler, Seeds
-    from tiering.sampling.batch import AccessCounts, SampledBatch, SampledEdges
+    from tiering.sampling.base import AccessCounts, FrontierRule, SampledBatch, SampledEdges, Sampler, Seeds
     from tiering.sampling.graph import Relation, SampledGraph, checked_weights, resolve_fanouts
     from tiering.sampling.links import LinkedNodes, LinkPlan, Links, NegativeDraws, Negatives, link_nodes
     from tiering.sampling.memory import list_read_bytes, list_read_entries, list_read_places
-    from tiering.sampling.neighbor import LayerSampler, NeighborSampler
     from tiering.sampling.options import SAMPLERS, Fanout, SamplingOptions
-    from tiering.sampling.pinsage import RandomWalkSampler
     from tiering.sampling.plan import EpochPlan, batches, epoch_order, runs_of_batches
-    from tiering.sampling.samplers import make_sampler
+    from tiering.sampling.samplers import LayerSampler, NeighborSampler, RandomWalkSampler, make_sampler
 else:
-    __getattr__ = lazy_names(
-        __name__, "options", "samplers", "base", "batch", "graph", "links", "memory", "neighbor", "pinsage",
-        "plan",
-    )  # fmt: skip
+    __getattr__ = lazy_names(__name__, "options", "samplers", "base", "graph", "links", "memory", "plan")
