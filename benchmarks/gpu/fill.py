@@ -19,7 +19,7 @@ from benchmarks.harness import Comparison, Sizes, Spent, compare, take_turn
 from benchmarks.stages import bench_folder, forget
 from tiering.artifacts.storage import ALIGNMENT
 from tiering.errors import InternalError
-from tiering.loader.gpu.tiers import fill_memory
+from tiering.loader.gpu.memory import fill_memory
 
 KVIKIO = "kvikio"
 _BLOCK = 64 << 20

@@ -70,13 +70,13 @@ def test_reads_in_flight_are_those_of_the_disk(layout: Path, tmp_path: Path, cap
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--window", "few"], "window: expected auto or a whole number of at least 1, found 'few'"),
-        (["--window", "0"], "window: expected auto or a whole number of at least 1, found 0"),
+        (["--window", "few"], "window: expected a whole number of at least 1, or auto, found 'few'"),
+        (["--window", "0"], "window: expected a whole number of at least 1, or auto, found 0"),
         (["--memory", "much"], "memory"),
         (["--engine", "aio"], "engine: expected one of auto, io_uring, threads, found 'aio'"),
         (["--split", "no"], "split"),
-        (["--depth", "many"], "depth: expected auto or a whole number of at least 1, found 'many'"),
-        (["--depth", "0"], "depth: expected 1 to 4096 reads in flight"),
+        (["--depth", "many"], "depth: expected a whole number of at least 1, or auto, found 'many'"),
+        (["--depth", "0"], "depth: expected a whole number of at least 1, or auto, found 0"),
         (["--ssd-model", "missing.json"], "missing.json"),
         (["--ssd-model", "missing.json", "--memory", "tiers"], "missing.json"),
     ],

@@ -118,7 +118,7 @@ def test_keywords_of_dgl(kit, build):
 
 
 def test_the_pages_name_every_keyword(repository):
-    from tiering.loader.keywords import DGL, PYG_LINKS
+    from tiering.loader.adapters import DGL, PYG_LINKS
 
     for page, table in (("pyg", PYG_LINKS), ("dgl", DGL)):
         text = (repository / "docs" / f"{page}.md").read_text()

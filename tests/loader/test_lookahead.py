@@ -144,7 +144,7 @@ def test_a_window_fixed_by_hand_is_used(layout, options):
 
 @pytest.mark.parametrize("window", [0, -1, True, 1.5, "all", None])
 def test_a_window_that_is_none_is_refused(layout, options, window):
-    with pytest.raises(InputError, match="window: expected auto or a whole number of at least 1"):
+    with pytest.raises(InputError, match="window: expected a whole number of at least 1, or auto"):
         layout.loader(**options, window=window)
 
 

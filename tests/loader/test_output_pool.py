@@ -12,8 +12,8 @@ from child_process import Child
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tiering.loader.tables import output_pool
-from tiering.loader.tables.output_pool import OutputPool, rounded_up
+from tiering.loader.tables import resident
+from tiering.loader.tables.resident import OutputPool, rounded_up
 
 MIB = 1 << 20
 
@@ -72,7 +72,7 @@ def test_a_view_keeps_the_memory(view):
 @settings(max_examples=60)
 @given(
     st.lists(
-        st.one_of(st.integers(output_pool._POOLED, 9 * MIB), st.integers(0, 30).map(lambda k: -1 - k)),
+        st.one_of(st.integers(resident._POOLED, 9 * MIB), st.integers(0, 30).map(lambda k: -1 - k)),
         min_size=1,
         max_size=40,
     )

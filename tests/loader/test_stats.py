@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tight_memory import tight_loader
 
-from tiering.loader.batches.stats import LoaderStats
+from tiering.loader.stats import LoaderStats
 
 
 def test_rows_come_from_where_they_lay(kit: Any, build: Any) -> None:

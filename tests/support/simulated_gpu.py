@@ -19,7 +19,7 @@ from tiering.formats.adjacency_prefix import AdjacencyPrefix, ListBytes
 from tiering.formats.layout import Layout
 from tiering.loader.gpu import device as device_module
 from tiering.loader.gpu.device import Device
-from tiering.loader.tables.output_pool import rounded_up
+from tiering.loader.tables.resident import rounded_up
 
 
 class SimulatedDevice(Device):

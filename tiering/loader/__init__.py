@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from tiering.loader.layout import TieredLayout, open_layout
     from tiering.loader.loader import Loader
     from tiering.loader.processes.peers import PeerGroup
-    from tiering.loader.tables.counters import Counters, TierCounters
+    from tiering.loader.stats import Counters, TierCounters
     from tiering.loader.tables.gather import TieredFeatures
     from tiering.loader.tiered_tensor.tensor import TieredTensor
 else:
     __getattr__ = lazy_names(
-        __name__, "batches.batch", "layout", "loader", "processes.peers", "tables.counters", "tables.gather",
+        __name__, "batches.batch", "layout", "loader", "processes.peers", "stats", "tables.gather",
         "tiered_tensor.tensor",
     )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -20,12 +20,11 @@ from tiering.errors import CapabilityError, InputError
 from tiering.formats.features import EDGE_FEATURES
 from tiering.formats.graph import Graph, checked_labels, checked_range, checked_split
 from tiering.loader.batches.batch import Batch, EdgeRows
-from tiering.loader.batches.targets import Targets
 from tiering.loader.batches.tensors import as_int64, has_bit
 from tiering.loader.gpu.device import Device
 from tiering.loader.gpu.rows import GpuRows
-from tiering.loader.inputs import EDGE_IDS
 from tiering.loader.options import FeatureSource
+from tiering.loader.targets import EDGE_IDS, Targets
 from tiering.sampling import Sampler
 
 if TYPE_CHECKING:
@@ -234,3 +233,90 @@ def require_library(name: str) -> None:
             f"batches for {name}: {package} {installed} is installed, but cannot be imported ({error}); is it for this "
             "version of torch?"
         ) from error
+
+
+_STORES = "PyG's own loaders take it, over `pyg_stores` and `pyg_sampler`"
+_TIME = "sampling by time stamps is not offered"
+_SEED = "`seed` says what is random, the order of an epoch and the neighbours drawn"
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """A keyword of another library's loader. `harmless`: values that change nothing; ``None``: all of them.
+
+    `becomes`: keywords of these loaders for a value. `instead`: what to do where a value would change something.
+    """
+
+    harmless: tuple[Any, ...] | None = None
+    instead: str = ""
+    becomes: Callable[[Any], dict[str, Any]] | None = None
+
+
+_COMMON = {
+    "num_workers": Foreign(becomes=lambda count: {"workers": count} if count else {}),
+    "persistent_workers": Foreign(), "pin_memory": Foreign(), "prefetch_factor": Foreign(), "timeout": Foreign(),
+    "multiprocessing_context": Foreign(),
+    "worker_init_fn": Foreign((None,), "threads of one process sample; nothing begins them"),
+    "generator": Foreign((None,), _SEED),
+    "batch_sampler": Foreign((None,), f"batches are cut from `split` or seeds; {_STORES}"),
+    "collate_fn": Foreign((None,), "`transform` is called with each batch"),
+}  # fmt: skip
+PYG = {
+    **_COMMON,
+    "directed": Foreign((True,), "edges are those that were sampled; `pyg_stores` serves the whole graph"),
+    "disjoint": Foreign((False,), "seeds of a batch share their nodes"),
+    "subgraph_type": Foreign(
+        ("directional",), "for bidirectional edges give PyG's own loaders transform_sampler_output=lambda out: "
+        "out.to_bidirectional(), over `pyg_stores` and `pyg_sampler`",
+    ),
+    "is_sorted": Foreign(), "filter_per_worker": Foreign(), "temporal_strategy": Foreign(),
+    **dict.fromkeys(("time_attr", "input_time", "edge_label_time"), Foreign((None,), _TIME)),
+    "transform_sampler_output": Foreign((None,), _STORES),
+    "custom_cls": Foreign((None,), _STORES),
+}  # fmt: skip
+"""Keywords of ``NeighborLoader`` and ``LinkNeighborLoader`` by name."""
+PYG_LINKS = {
+    **PYG,
+    "neg_sampling_ratio": Foreign(
+        becomes=lambda ratio: {"neg_sampling": {"mode": "binary", "amount": ratio}} if ratio else {}
+    ),
+}
+DGL = {
+    **_COMMON,
+    "use_uva": Foreign(), "use_ddp": Foreign(), "ddp_seed": Foreign(), "use_prefetch_thread": Foreign(),
+    "use_alternate_streams": Foreign(), "pin_prefetcher": Foreign(),
+    **dict.fromkeys(("prefetch_node_feats", "prefetch_edge_feats", "prefetch_labels"), Foreign()),
+    "gpu_cache": Foreign((None, {}), "the layout's gpu tier is the cache: `tiering layout --gpu 4GiB`"),
+    "exclude": Foreign((None,), "leave edges that are to be predicted out of the imported dataset"),
+    "output_device": Foreign(becomes=lambda device: {} if device is None else {"device": device}),
+}  # fmt: skip
+"""Keywords of ``dgl.dataloading.DataLoader`` and its samplers by name."""
+DGL_LINKS = {**DGL, **dict.fromkeys(("reverse_eids", "reverse_etypes"), DGL["exclude"])}
+"""In addition those of ``as_edge_prediction_sampler``."""
+
+
+_TABLES = {"pyg_loader": PYG, "pyg_link_loader": PYG_LINKS, "dgl_loader": DGL, "dgl_link_loader": DGL_LINKS}
+
+
+def adopt(call: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a loader, another library's among them replaced by what they become.
+
+    `InputError`: a value that would change something, or two options that say one thing.
+    """
+    table = _TABLES[call]
+    own = {name: value for name, value in options.items() if name not in table}
+    for name in [name for name in options if name in table]:
+        foreign, value = table[name], options[name]
+        plain = getattr(value, "value", value)  # of an enum
+        if foreign.harmless is not None and not any(_same(plain, known) for known in foreign.harmless):
+            expected = " or ".join(map(repr, foreign.harmless))
+            raise InputError(f"{call}({name}=...): expected {expected}, found {value!r}: {foreign.instead}")
+        for key, made in (foreign.becomes(value) if foreign.becomes else {}).items():
+            if own.get(key) is not None:
+                raise InputError(f"{call}: {name} and {key} say the same; leave one out")
+            own[key] = made
+    return own
+
+
+def _same(value: Any, known: Any) -> bool:
+    return value is known or (type(value) is type(known) and bool(value == known))

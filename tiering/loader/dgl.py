@@ -13,8 +13,8 @@ from dgl.dataloading.negative_sampler import PerSourceUniform
 from tiering.errors import InputError
 from tiering.loader.adapters import AdaptedBatches, Adapter, BatchSource, Lookup
 from tiering.loader.batches.batch import Batch, Block
-from tiering.loader.inputs import EDGE_IDS
 from tiering.loader.options import LinkOptions
+from tiering.loader.targets import EDGE_IDS
 from tiering.sampling import Negatives
 
 

@@ -11,11 +11,10 @@ from tiering.artifacts.manifest import Relation
 from tiering.errors import InputError
 from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
-from tiering.loader.adapters import AdaptedBatches, Adapter, choose_sampler, edge_names, require_library
-from tiering.loader.inputs import find_edges, find_links, find_nodes, link_labels, make_negatives
-from tiering.loader.keywords import DGL, DGL_LINKS, PYG, PYG_LINKS, adopt
+from tiering.loader.adapters import AdaptedBatches, Adapter, adopt, choose_sampler, edge_names, require_library
 from tiering.loader.loader import Loader
 from tiering.loader.options import LoaderOptions, OriginalIds, ReadOptions, group_keywords
+from tiering.loader.targets import find_edges, find_links, find_nodes, link_labels, make_negatives
 from tiering.sampling import SamplingOptions
 from tiering.text.units import parse_fanouts
 
@@ -114,7 +113,7 @@ class ForFrameworks:
         require_library("PyG")
         from tiering.loader.pyg.batch import PygAdapter
 
-        graph, words = self.artifact.graph, adopt("pyg_loader", PYG, options)
+        graph, words = self.artifact.graph, adopt("pyg_loader", options)
         if split is None and input_nodes is ... and words.get("seeds") is None:
             input_nodes = None
         if input_nodes is not ...:
@@ -167,7 +166,7 @@ class ForFrameworks:
         from tiering.loader.pyg.batch import PygAdapter
 
         graph = self.artifact.graph
-        words = adopt("pyg_link_loader", PYG_LINKS, {**options, "neg_sampling": neg_sampling})
+        words = adopt("pyg_link_loader", {**options, "neg_sampling": neg_sampling})
         links = find_links(graph, edge_label_index)
         links = dataclasses.replace(links, negatives=make_negatives(words.pop("neg_sampling")))
         words |= pyg_sampling(graph, num_neighbors, replace, weight_attr, words)
@@ -280,7 +279,7 @@ class ForFrameworks:
         require_library("DGL")
         from tiering.loader.dgl import DglAdapter
 
-        graph, words = self.artifact.graph, adopt("dgl_loader", DGL, options)
+        graph, words = self.artifact.graph, adopt("dgl_loader", options)
         words |= {"split": split, **dgl_sampling(fanouts, replace, prob, words)}
         if split is None and indices is ... and words.get("seeds") is None:
             indices = None
@@ -327,7 +326,7 @@ class ForFrameworks:
         require_library("DGL")
         from tiering.loader.dgl import DglLinkAdapter, find_negatives
 
-        words = adopt("dgl_link_loader", DGL_LINKS, options)
+        words = adopt("dgl_link_loader", options)
         words |= dgl_sampling(fanouts, replace, prob, words)
         links = find_edges(self.artifact.graph, indices)
         adapter = partial(DglLinkAdapter, links=links, feature_name=feature_name, label_name=label_name)

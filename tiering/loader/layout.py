@@ -51,12 +51,9 @@ def _forward(method: Callable[Concatenate[Any, P], T], owner: str = "graph") -> 
 class Count(int):
     """A number that is also the method by type or relation: ``layout.num_nodes``, ``layout.num_nodes("paper")``."""
 
-    _method: Callable[..., Any]
-
-    @classmethod
-    def of(cls, number: int, method: Callable[..., Any]) -> Count:
+    def __new__(cls, number: int, method: Callable[..., Any]) -> Count:
         """Return the number of all, with the method that counts those of a type or relation."""
-        count = cls(number)
+        count = super().__new__(cls, number)
         count._method = method
         return count
 
@@ -126,18 +123,18 @@ class TieredLayout(ForFrameworks, Described):
     @property
     def num_nodes(self) -> Count:
         """Nodes of all types; called with a type, of that one."""
-        return Count.of(self.graph.num_nodes(), self.graph.num_nodes)
+        return Count(self.graph.num_nodes(), self.graph.num_nodes)
 
     @property
     def num_edges(self) -> Count:
         """Edges of all relations; called with a relation, of that one."""
-        return Count.of(self.graph.num_edges(), self.graph.num_edges)
+        return Count(self.graph.num_edges(), self.graph.num_edges)
 
     @property
     def num_classes(self) -> Any:
         """Classes of the only node type with labels, 0 for none; called, `tiering.formats.graph.Graph.num_classes`."""
         numbers = [number for t in self.node_types if (number := self.graph.num_classes(t)) is not None]
-        return self.graph.num_classes if len(numbers) > 1 else Count.of(sum(numbers), self.graph.num_classes)
+        return self.graph.num_classes if len(numbers) > 1 else Count(sum(numbers), self.graph.num_classes)
 
     csc = _forward(Graph.csc)
     new_to_old = _forward(Graph.new_to_old)
@@ -191,13 +188,9 @@ class TieredLayout(ForFrameworks, Described):
 
         Raises
         ------
-        MissingError
-            If the type has no features, or an image is gone.
-        CapabilityError
-            If an engine or device was named that is not available, or there are no checksums of pages to `verify`
-            by; the message says why.
-        BudgetError
-            If memory of the GPU, or host memory to lock, does not suffice.
+        MissingError, CapabilityError, BudgetError
+            If the type has no features, or a stripe file is gone; an engine or device is not available, or there are no
+            checksums to `verify` by; memory of the GPU, or host memory to lock, does not suffice.
         """
         node_type = self._featured(node_type)
         if ":" in node_type:
@@ -250,10 +243,9 @@ class TieredLayout(ForFrameworks, Described):
 
         Raises
         ------
-        InputError, MissingError
-            If the split is empty or does not exist, or an argument does not fit.
-        CapabilityError
-            If `device` or `engine` is not available.
+        InputError, MissingError, CapabilityError
+            If an argument does not fit, or the split is empty; there is no such split; `device` or `engine` is not
+            available.
         """
         return Loader(self, LoaderOptions.of(features, {"split": split, "fanouts": fanouts, **options}))
 

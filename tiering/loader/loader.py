@@ -18,18 +18,17 @@ from tiering.loader.batches.batch import EdgeRows
 from tiering.loader.batches.host import HostBatches
 from tiering.loader.batches.lookahead import Lookahead
 from tiering.loader.batches.pipeline import StageTimes, run_stages
-from tiering.loader.batches.stats import LoaderStats, collect
-from tiering.loader.batches.targets import LinkTargets, NodeTargets, Plan, Targets
 from tiering.loader.gpu import device as gpu_device
 from tiering.loader.gpu.batches import GpuBatches, GpuSampler
-from tiering.loader.inputs import as_array
 from tiering.loader.memory import check_mapped, decide_memory, mapped_files
 from tiering.loader.options import FeatureSource, LoaderOptions, ReadOptions
 from tiering.loader.process import require_torch, warn_once
 from tiering.loader.processes.machine import find_rank, host_group
 from tiering.loader.processes.peers import find_group
+from tiering.loader.stats import LoaderStats, collect
 from tiering.loader.tables.gather import FeatureRows, TieredFeatures
 from tiering.loader.tables.ssd import find_depth
+from tiering.loader.targets import LinkTargets, NodeTargets, Plan, Targets, as_array
 from tiering.readahead.disk_speed import QueueDepth
 from tiering.sampling import SampledBatch, make_sampler
 from tiering.sampling.plan import id_array

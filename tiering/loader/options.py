@@ -7,12 +7,11 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypedDict
 
-import numpy as np
-
 from tiering.errors import InputError
 from tiering.readahead.disk_speed import MEASURED, DiskSpeed, read_speed
 from tiering.sampling import Negatives, SamplingOptions
 from tiering.sampling.options import SamplingKeywords
+from tiering.sampling.plan import whole_number
 from tiering.text.options import option
 from tiering.text.units import parse_device
 
@@ -60,8 +59,8 @@ class ReadOptions:
         drives: Any = self.drives
         drives = [drives] if isinstance(drives, str | Path) else drives
         object.__setattr__(self, "drives", tuple(map(str, drives)))
-        if self.depth != "auto" and (isinstance(self.depth, bool) or not isinstance(self.depth, int | np.integer)):
-            raise InputError(f"depth: expected auto or a whole number of at least 1, found {self.depth!r}")
+        if self.depth != "auto":
+            whole_number(self.depth, 1, 2**31, "depth", " of at least 1, or auto")
         if (self.engine == "bam") != bool(self.drives):
             raise InputError(
                 f"drives: expected with engine='bam', and only there, one for each stripe file, found {self.drives!r} "
@@ -153,9 +152,7 @@ class PipelineOptions:
 
     def __post_init__(self) -> None:
         for name, lowest in (("workers", 1), ("prefetch", 0)):
-            value = getattr(self, name)
-            if not isinstance(value, (int, np.integer)) or value < lowest:
-                raise InputError(f"{name}: expected a whole number of at least {lowest}, found {value!r}")
+            whole_number(getattr(self, name), lowest, 2**31, name, f" of at least {lowest}")
         if self.sample_on not in ("auto", "cpu", "gpu"):
             raise InputError(f"sample_on: expected auto, cpu or gpu, found {self.sample_on!r}")
 
@@ -182,10 +179,8 @@ class MemoryOptions:
 
     def __post_init__(self) -> None:
         _ = self.speed  # an error also where nothing will be read ahead
-        if self.window == "auto":
-            return
-        if isinstance(self.window, bool) or not isinstance(self.window, (int, np.integer)) or self.window < 1:
-            raise InputError(f"window: expected auto or a whole number of at least 1, found {self.window!r}")
+        if self.window != "auto":
+            whole_number(self.window, 1, 2**63, "window", " of at least 1, or auto")
 
     @property
     def speed(self) -> DiskSpeed | None:

@@ -13,7 +13,7 @@ from peer_programs import gather, outlive, start
 from torch.distributed import HashStore
 
 from tiering.errors import DeviceError, InputError
-from tiering.loader.gpu.tiers import share_memory
+from tiering.loader.gpu.memory import share_memory
 from tiering.loader.processes.peers import PeerGroup, find_group
 
 

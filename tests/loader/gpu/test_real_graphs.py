@@ -8,7 +8,7 @@ from gpu_batches import assert_same
 
 import tiering
 from tiering.loader.gpu import device
-from tiering.loader.gpu.adjacency import load_adjacency
+from tiering.loader.gpu.memory import load_adjacency
 
 
 def prepare(run, source, tmp_path, *layout_options, sampler="uniform"):

@@ -14,9 +14,9 @@ import numpy.typing as npt
 from tiering.artifacts.manifest import Relation
 from tiering.errors import InputError
 from tiering.formats.graph import find_relation
-from tiering.loader.batches.targets import Plan
 from tiering.loader.batches.tensors import concatenate, tensors_in
 from tiering.loader.options import FeatureSource
+from tiering.loader.targets import Plan
 from tiering.sampling import FrontierRule, LinkPlan, SampledBatch
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ import numpy.typing as npt
 from tiering.loader.batches.batch import Batch, EdgeRows, about_targets, rows_of_edges, sampled_batch
 from tiering.loader.batches.lookahead import Lookahead, PrefetchSampler, sampling_stage
 from tiering.loader.batches.pipeline import PipelineStage, StageTimes
-from tiering.loader.batches.targets import Plan
 from tiering.loader.options import FeatureSource
 from tiering.loader.tables.gather import HostRows
-from tiering.loader.tables.output_pool import OutputPool
+from tiering.loader.tables.resident import OutputPool
+from tiering.loader.targets import Plan
 from tiering.sampling import SampledBatch
 
 if TYPE_CHECKING:

@@ -21,14 +21,14 @@ from tiering.loader.batches.batch import Batch, about_targets, rows_of_edges, sa
 from tiering.loader.batches.host import BatchMaker
 from tiering.loader.batches.lookahead import GpuSample, RowsAhead, sampling_stage
 from tiering.loader.batches.pipeline import PipelineStage
-from tiering.loader.batches.targets import Plan
 from tiering.loader.batches.tensors import tensors_in
-from tiering.loader.gpu.adjacency import Prefixes, load_adjacency
 from tiering.loader.gpu.device import Device, PinnedBuffer, auto_sms, check_process, parse_sms, pinned_address
+from tiering.loader.gpu.memory import Prefixes, load_adjacency
 from tiering.loader.gpu.rows import GpuFeatures, SlotRows
 from tiering.loader.options import FeatureSource
 from tiering.loader.processes.peers import PeerGroup
 from tiering.loader.tables.ssd_buffer import NO_SLOT
+from tiering.loader.targets import Plan
 from tiering.sampling import SampledBatch, Sampler
 
 if TYPE_CHECKING:

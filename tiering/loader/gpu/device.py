@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import cuda
-from tiering.errors import CapabilityError, InputError
+from tiering.errors import CapabilityError
 from tiering.loader.batches.tensors import dense_parts
 from tiering.loader.process import require_torch
-from tiering.loader.tables.output_pool import rounded_up
-from tiering.loader.tables.resident import SharedBlock
+from tiering.loader.tables.resident import SharedBlock, rounded_up
+from tiering.sampling.plan import whole_number
 
 if TYPE_CHECKING:
     import torch
@@ -166,9 +166,7 @@ def parse_sms(max_sms: int | str) -> int | None:
     """Return the multiprocessors that a gather may use; 0: all, ``None``: `auto_sms` decides."""
     if max_sms == "auto":
         return None
-    if isinstance(max_sms, bool) or not isinstance(max_sms, int) or max_sms < 0:
-        raise InputError(f"max_sms: expected auto, or a number of multiprocessors (0: all), found {max_sms!r}")
-    return max_sms
+    return whole_number(max_sms, 0, 2**31, "max_sms", " of multiprocessors (0: all), or auto")
 
 
 def auto_sms(device: Device, reads_host: bool) -> int:

@@ -24,9 +24,9 @@ from tiering.layout.cost_model import AccessCosts
 from tiering.layout.inputs import LayoutInput, require_order
 from tiering.layout.options import LayoutOptions
 from tiering.loader.gpu import device as devices
-from tiering.loader.gpu.adjacency import load_adjacency
 from tiering.loader.gpu.batches import GpuSampler
 from tiering.loader.gpu.device import Device, auto_sms
+from tiering.loader.gpu.memory import load_adjacency
 from tiering.loader.tiered_tensor.tensor import tiered
 from tiering.memory import Budget, parse_memory
 from tiering.sampling import NeighborSampler, SamplingOptions, list_read_places, make_sampler

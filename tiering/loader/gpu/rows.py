@@ -16,11 +16,11 @@ from tiering.errors import InputError
 from tiering.formats.layout import TIERS, Layout
 from tiering.loader.gpu.device import Device, PinnedBuffer, auto_sms, check_process, parse_sms, pinned, pinned_address
 from tiering.loader.gpu.drives import DriveRows, open_drives
-from tiering.loader.gpu.tiers import MemoryTiers, load_tiers
+from tiering.loader.gpu.memory import MemoryTiers, load_tiers
 from tiering.loader.options import ReadOptions
 from tiering.loader.process import warn_once
 from tiering.loader.processes.peers import PeerGroup
-from tiering.loader.tables.counters import Counters
+from tiering.loader.stats import Counters
 from tiering.loader.tables.gather import FeatureRows, as_ids, check_out
 from tiering.loader.tables.ssd import PageChecks, describe, make_table, open_images, preload_ssd_rows, warn_of_fallback
 from tiering.readahead.config import SsdTables

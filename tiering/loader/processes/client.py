@@ -17,8 +17,7 @@ import numpy.typing as npt
 
 from tiering import errors
 from tiering.errors import InputError, StorageError, TieringError
-from tiering.loader.processes.channel import Channel
-from tiering.loader.processes.machine import Key, MachineProcesses
+from tiering.loader.processes.machine import Channel, Key, MachineProcesses
 from tiering.loader.processes.peers import map_memory
 from tiering.loader.tables.gather import FeatureRows
 from tiering.loader.tables.resident import SharedBlock

@@ -1,18 +1,26 @@
-"""Training processes: their ranks, and those of one machine that share tiers and the buffer of the ssd tier."""
+"""Training processes: their ranks, those of one machine that make a loader, and connections between two of these."""
 
 from __future__ import annotations
 
+import json
 import os
+import select
+import socket
+import struct
 import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from typing import Any
-
-import numpy as np
 
 from tiering.errors import DeviceError, InputError
 from tiering.loader.processes.peers import PeerGroup, find_group
 from tiering.memory import Budget, parse_memory, proportional_memory
+from tiering.sampling.plan import whole_number
 
+_CHECK_SECONDS = 1.0  # seconds after which a wait checks that the other end is alive
 Key = tuple[int, int]  # number of an epoch, and how many times it was begun before
 
 
@@ -43,12 +51,8 @@ def find_rank(rank: int | None, world_size: int | None) -> ProcessRank:
             rank, world_size = dist.get_rank(), dist.get_world_size()
         elif all(text.isdigit() for text in found):
             rank, world_size = map(int, found)
-    for name, value in (("rank", rank), ("world_size", world_size)):
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-            raise InputError(f"{name}: expected a whole number, found {value!r}")
-    if not 0 <= rank < world_size:
-        raise InputError(f"rank: expected 0..{world_size - 1} of world_size={world_size}, found {rank}")
-    return ProcessRank(int(rank), int(world_size))
+    size = whole_number(world_size, 1, 2**31, "world_size", " of 1 or more")
+    return ProcessRank(whole_number(rank, 0, size, "rank", f" of 0..{size - 1}, as world_size is {size}"), size)
 
 
 def _initialized_torch() -> Any:
@@ -131,3 +135,49 @@ class MachineProcesses:
         """Return the error for a process that has ended."""
         what = ", which reads the ssd tier for the ranks of this machine," if number == 0 else ""
         return DeviceError(f"{self.name(number)}{what} has ended {when}; start all processes again")
+
+
+class Channel:
+    """One end of a Unix socket for messages of a JSON object and bytes. Several threads may send; one receives."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket, self._sending = connection, threading.Lock()
+        self._messages = Connection(os.dup(connection.fileno()))
+
+    @property
+    def peer(self) -> int:
+        """Process id of the other end, as the kernel knows it."""
+        credentials = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        return int(struct.unpack("3i", credentials)[0])
+
+    def send(self, header: dict[str, Any], payload: bytes | memoryview = b"") -> None:
+        """Send a message; `OSError` if the other end is gone."""
+        with self._sending:
+            self._messages.send_bytes(json.dumps(header).encode())
+            self._messages.send_bytes(payload)
+
+    def send_if_open(self, header: dict[str, Any]) -> None:
+        """Send a message, unless the other end is gone."""
+        with suppress(OSError):
+            self.send(header)
+
+    def receive(self, check: Callable[[], None]) -> tuple[dict[str, Any], bytes]:
+        """Return the next message; `EOFError` if the other end is gone. `check`, called each second, may raise."""
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        while not poll.poll(_CHECK_SECONDS * 1000):
+            check()
+        try:
+            return json.loads(self._messages.recv_bytes()), self._messages.recv_bytes()
+        except OSError as error:
+            raise EOFError from error
+
+    def shut(self, how: int = socket.SHUT_RDWR) -> None:
+        """End all waits of both ends, in any thread."""
+        with suppress(OSError):
+            self._socket.shutdown(how)
+
+    def close(self) -> None:
+        """Close the descriptors; the channel cannot be used any more."""
+        self._messages.close()
+        self._socket.close()

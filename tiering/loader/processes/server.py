@@ -20,8 +20,7 @@ import numpy.typing as npt
 
 from tiering import native
 from tiering.errors import DeviceError, InputError
-from tiering.loader.processes.channel import Channel
-from tiering.loader.processes.machine import Key, MachineProcesses
+from tiering.loader.processes.machine import Channel, Key, MachineProcesses
 from tiering.loader.tables.ssd_buffer import SsdBuffer
 from tiering.readahead.config import ReadaheadConfig
 

@@ -13,9 +13,8 @@ from tiering.errors import InputError
 from tiering.formats.features import EDGE_FEATURES
 from tiering.loader.adapters import AdaptedBatches, Adapter, BatchSource, Lookup
 from tiering.loader.batches.batch import Batch
-from tiering.loader.batches.targets import LinkTargets
 from tiering.loader.batches.tensors import concatenate
-from tiering.loader.inputs import EDGE_IDS, as_array
+from tiering.loader.targets import EDGE_IDS, LinkTargets, as_array
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data, HeteroData

@@ -20,27 +20,27 @@ from torch_geometric.sampler import (
 from tiering.artifacts.manifest import Relation
 from tiering.errors import CapabilityError, InputError
 from tiering.loader.adapters import EdgeAttributes
-from tiering.loader.inputs import EDGE_IDS, Ids, NodeIds, find_link_type, find_node_type, make_negatives
 from tiering.loader.layout import TieredLayout
 from tiering.loader.pyg.batch import PYG_NAMES, edge_label, new_by_hop
 from tiering.loader.pyg.stores import BatchNodes, BatchNodesByType, EdgeValues, homogeneous
+from tiering.loader.targets import EDGE_IDS, Ids, NodeIds, find_link_type, find_node_type, make_negatives
 from tiering.sampling import Links, NegativeDraws, Negatives, SamplingOptions, link_nodes, make_sampler
+from tiering.sampling.plan import whole_number
 
 
-class _Output(SamplerOutput):  # type: ignore[misc] # PyG has no types
-    def to_bidirectional(self, *arguments: Any, **keywords: Any) -> SamplerOutput:
-        """Return PyG's output, without edge data, which are those of other edges."""
-        out = super().to_bidirectional(*arguments, **keywords)
-        out.node = out.node.as_subclass(torch.Tensor)
+class _Bidirectional:
+    """An output whose edge data, those of other edges then, go where PyG makes it bidirectional."""
+
+    def to_bidirectional(self, *arguments: Any, **keywords: Any) -> Any:
+        out = super().to_bidirectional(*arguments, **keywords)  # type: ignore[misc]
+        out.node = dict(out.node) if isinstance(out.node, dict) else out.node.as_subclass(torch.Tensor)
         return out
 
 
-class _HeteroOutput(HeteroSamplerOutput):  # type: ignore[misc]
-    def to_bidirectional(self, *arguments: Any, **keywords: Any) -> HeteroSamplerOutput:
-        """Return PyG's output, without edge data, which are those of other edges."""
-        out = super().to_bidirectional(*arguments, **keywords)
-        out.node = dict(out.node)
-        return out
+class _Output(_Bidirectional, SamplerOutput): ...  # type: ignore[misc] # PyG has no types
+
+
+class _HeteroOutput(_Bidirectional, HeteroSamplerOutput): ...  # type: ignore[misc]
 
 
 class TieredSampler(BaseSampler):  # type: ignore[misc] # PyG has no types
@@ -77,9 +77,7 @@ class TieredSampler(BaseSampler):  # type: ignore[misc] # PyG has no types
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch in all workers, before it begins; the same seeds have other neighbours in another epoch."""
-        if isinstance(epoch, bool) or not isinstance(epoch, (int, np.integer)) or not 0 <= epoch < 2**63:
-            raise InputError(f"epoch: expected a whole number, 0 or more, found {epoch!r}")
-        self._epoch.fill_(int(epoch))
+        self._epoch.fill_(whole_number(epoch, 0, 2**63, "epoch", ", 0 or more"))
 
     def sample_from_nodes(self, index: NodeSamplerInput, **kwargs: Any) -> SamplerOutput | HeteroSamplerOutput:
         """Sample around nodes. A node that comes twice counts once, where it came first."""

@@ -13,10 +13,10 @@ from tiering.artifacts.manifest import Relation, relation_key
 from tiering.errors import CapabilityError, InputError, MissingError
 from tiering.formats.graph import Graph, checked_lists
 from tiering.loader.adapters import NodeAttributes
-from tiering.loader.inputs import EDGE_IDS, Ids, NodeIds
 from tiering.loader.layout import TieredLayout
 from tiering.loader.options import DeviceOptions, ReadOptions
 from tiering.loader.pyg.batch import PYG_NAMES
+from tiering.loader.targets import EDGE_IDS, Ids, NodeIds
 
 _HOST = DeviceOptions()
 CSC = EdgeLayout.CSC

@@ -13,7 +13,7 @@ from tiering.errors import BudgetError, CapabilityError, FormatError, InputError
 from tiering.formats.layout import MEMORY_TIERS, TIERS, Layout, TypeLayout
 from tiering.loader.options import ReadOptions
 from tiering.loader.process import require_torch, warn_once
-from tiering.loader.tables.counters import Counters
+from tiering.loader.stats import Counters
 from tiering.loader.tables.indexing import IndexedRows
 from tiering.loader.tables.resident import SharedBlock, load_rows
 from tiering.loader.tables.ssd import PageChecks, describe, make_table, open_images, preload_ssd_rows, warn_of_fallback
