@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.accumulator import SubmissionModel, merged_batches
-from tiering.errors import InputError
 from tiering.readahead.disk_speed import DiskSpeed, QueueDepth
 
 OPTANE = SubmissionModel(1.5e6, 11e-6, 25e-6, 5e-6)
@@ -87,25 +86,3 @@ def test_rows_of_memory_do_not_count():
     for served, batches in ((0, 1), (500, 2), (900, 9)):
         assert merged_batches([1000 - served] * 18, 855) == [batches] * (18 // batches)
     assert merged_batches([100] * 4, 855) == [4] and merged_batches([], 855) == []
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"reads_per_second": 0}, {"latency": math.nan}, {"startup": -1e-6}, {"termination": -1e-6}, {"ssds": 1.5}]
-)
-def test_bad_models(wrong):
-    (name,) = wrong
-    with pytest.raises(InputError, match=f"{name}: expected .*, found"):
-        replace(OPTANE, **wrong)
-
-
-def test_bad_requests():
-    for share in (0, 1, -0.5, 1.5, math.nan):
-        with pytest.raises(InputError, match="share: expected more than 0 and less than 1"):
-            OPTANE.reads(share)
-    with pytest.raises(InputError, match="reads: expected at least 0, found -1"):
-        OPTANE.share(-1)
-    with pytest.raises(InputError, match="reads: expected at least 1, found 0"):
-        merged_batches([1], 0)
-    with pytest.raises(InputError, match=r"ssd_rows\[1\]: expected at least 0, found -2"):
-        merged_batches([1, -2], 5)
-    assert OPTANE.share(0) == 0

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import __main__ as program
-from benchmarks.harness import Comparison, Side, Sizes, Spent, compare
+from benchmarks.harness import Sizes, compare
 from benchmarks.sampling import uniform
 from benchmarks.workers import Worker
 from tiering.errors import CapabilityError, InternalError
@@ -33,14 +33,6 @@ def test_each_benchmark_runs_and_reports_rates(bench, name):
             assert ("ratio" in peer) != bool(peer["note"] and not peer["seconds"])
 
 
-def test_table_and_list(capsys):
-    assert program.main(["copy", *TINY]) == 0
-    assert "faster by" in capsys.readouterr().out
-    assert program.main(["--list"]) == 0
-    out = capsys.readouterr().out
-    assert all(name in out for name in [*program.BENCHMARKS, *program.REPORTS])
-
-
 def test_an_unknown_name_is_refused(capsys):
     assert program.main(["nonsense"]) == 1
     said = capsys.readouterr().err
@@ -59,21 +51,6 @@ def test_ratio_is_taken_turn_by_turn():
     assert (entry["ratio"], entry["ratio_min"], entry["ratio_max"]) == (2.0, 2.0, 4.0)
     assert (entry["cpu_ratio"], entry["cpu_ratio_min"], entry["cpu_ratio_max"]) == (4.0, 3.0, 5.0)
     assert absent.seconds == [] and absent.note == "not installed"
-
-
-def test_work_may_know_better_what_it_took():
-    result = compare("x", lambda: Spent(2.0, 3.0), {"peer": lambda: Spent(4.0, 0.0)}, amount=8, unit="B", repeats=2)
-    assert result.ours == Side("tiering", [2.0, 2.0], [3.0, 3.0])
-    assert result.to_json()["rate"] == 4 and "cpu_ratio" not in result.to_json()["peers"][0]
-
-
-def test_processors_time_counts_children_that_ended():
-    import subprocess
-
-    code = "import time\nwhile time.process_time() < 0.3: pass"
-    done = compare("x", lambda: subprocess.run([sys.executable, "-c", code], check=True), {}, amount=1, unit="B",
-                   repeats=1, warm_up=False)  # fmt: skip
-    assert isinstance(done, Comparison) and done.ours.cpu_seconds[0] >= 0.3
 
 
 @pytest.mark.slow

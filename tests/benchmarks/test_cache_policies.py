@@ -35,44 +35,6 @@ def test_lru_and_belady_miss_what_plain_python_misses(batches, slots):
     assert sets(policies.belady(future(batches), slots)) == plain.belady(batches, slots)
 
 
-@given(BATCHES, st.sets(st.integers(0, ROWS - 1)))
-def test_held_rows_are_never_missing_and_others_always(batches, held):
-    missing = policies.held_throughout(future(batches), np.array(sorted(held), np.uint32))
-    assert sets(missing) == plain.fixed(batches, held)
-
-
-@given(BATCHES, st.integers(0, ROWS), st.integers(0, 2**32))
-def test_rows_at_random_are_as_many_as_slots(batches, slots, seed):
-    everything = [*batches, list(range(ROWS))]
-    *missing, others = sets(policies.at_random(future(everything), slots, seed))
-    assert len(others) == ROWS - slots
-    assert missing == plain.fixed(batches, set(range(ROWS)) - others)
-
-
-@given(BATCHES, st.integers(0, ROWS), st.integers(0, 5), st.integers(0, 100))
-def test_what_the_window_pins_is_not_read_again(batches, slots, window, seed):
-    """A row that is missing was not there since its last use, or some batch since then left more pinned than slots."""
-    missing = sets(policies.window_buffering(future(batches), slots, window, seed))
-    seen: set[int] = set()
-    for k, rows in enumerate(missing):
-        assert set(batches[k]) - seen <= rows <= set(batches[k])
-        for row in rows & seen:
-            before = max(j for j in range(k) if row in batches[j])
-            pinning = range(max(before, k - window), k)
-            crowded = any(
-                len({r for b in batches[j + 1 : j + 1 + window] for r in b if r in seen}) > slots for j in pinning
-            )
-            assert crowded or before < k - window
-        seen |= set(batches[k])
-
-
-@given(BATCHES, st.integers(0, 100))
-def test_with_room_for_all_only_first_uses_are_missing(batches, seed):
-    first = [set(batch) - {row for before in batches[:k] for row in before} for k, batch in enumerate(batches)]
-    for window in policies.BUFFERED_WINDOWS:
-        assert sets(policies.window_buffering(future(batches), ROWS, window, seed)) == first
-
-
 SPEED = DiskSpeed(100_000, 1e9)
 TABLES = st.lists(
     st.tuples(st.integers(1, 40), st.sampled_from([7, 400, 600, 1536, 4096, 5732])), min_size=1, max_size=3
@@ -98,15 +60,6 @@ def test_merged_reads_are_those_of_a_walk_and_of_the_loader(entries, page, gap, 
             tables.rows, page, 1, pools, 1, 0, [array], [gap], max_read=1 << 30
         )
         assert found[1] == nbytes and (found[0] == reads or nbytes > plain.LONGEST)
-
-
-def test_long_reads_are_cut():
-    """1000 rows of 4 KiB side by side: 4,096,000 bytes are 16 requests of up to 256 KiB."""
-    tables = tables_of([(1000, 4096)])
-    assert read_merged(tables, np.arange(1000, dtype=np.uint32), 0) == (16, 4_096_000)
-    assert read_merged(tables, np.array([0, 2], np.uint32), 4095) == (2, 8192)
-    assert read_merged(tables, np.array([0, 2], np.uint32), 4096) == (1, 12288)
-    assert read_merged(tables, np.zeros(0, np.uint32), 0) == (0, 0)
 
 
 @settings(max_examples=60)

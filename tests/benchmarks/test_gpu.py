@@ -18,19 +18,16 @@ torch = pytest.importorskip("torch")
 from benchmarks import __main__ as program  # noqa: E402
 from benchmarks.gpu import page  # noqa: E402
 from benchmarks.gpu.rows import RowTask  # noqa: E402
-from benchmarks.gpu.sampling import SECTORS, CachedLists, touched_sectors  # noqa: E402
+from benchmarks.gpu.sampling import SECTORS, CachedLists  # noqa: E402
 from benchmarks.gpu.side import layouts  # noqa: E402
-from benchmarks.gpu.times import fit_access_times, more  # noqa: E402
-from benchmarks.harness import Comparison, Side, Sizes, Spent  # noqa: E402
+from benchmarks.gpu.times import fit_access_times  # noqa: E402
+from benchmarks.harness import Sizes, Spent  # noqa: E402
 from tiering.errors import InputError  # noqa: E402
-from tiering.formats.adjacency_prefix import ListBytes  # noqa: E402
 from tiering.layout.cost_model import read_access_costs  # noqa: E402
-from tiering.sampling.base import SampledBatch, SampledEdges  # noqa: E402
 
 GPU = program.gpu_names()
 TINY = ["--scale", "9", "--edges", "4000", "--repeats", "2", "--size", "256KiB", "--seconds", "0.01"]
 TINY += ["--row-bytes", "64", "--threads", "1"]
-REL = ("node", "to", "node")
 SIZES = [512, 1024, 1536, 2408, 4096]
 
 
@@ -96,21 +93,6 @@ def test_sampling(on_gpu):
     assert [result["parameters"]["over_link"] == "0 B" for result in results] == [False, False, True]
 
 
-def test_sectors_touched_are_counted_once():
-    def positions(*items):
-        return SampledEdges(np.zeros(len(items), np.int32), np.zeros(len(items), np.int32), np.array(items))
-
-    nodes, hops = np.array([3, 4, 9, 11, 40, 2]), [{REL: positions(24, 31, 70)}, {REL: positions(25, 100)}]
-    sample = SampledBatch({"node": nodes}, [{"node": n} for n in (2, 5, 6)], hops, 0, 0)
-    # Nodes 3, 4, 9, 11, 40 sample. Bytes 24-39 and 32-47, 72-87, 88-103 and 320-335 of indptr: sectors 0, 1, 2, 3, 10.
-    # Bytes 12, 16, 36, 44, 160 of keys: sectors 0, 1, 5. Bytes 96 .. 127, 280, 400 of indices: sectors 3, 8, 12.
-    assert touched_sectors(sample, 0, 0, ListBytes(4, 4)) == 5 + 3 + 3
-    # Lists up to 9 with 32 entries on the GPU: 11 and 40 are left, and entries 70 and 100.
-    assert touched_sectors(sample, 10, 32, ListBytes(4, 4)) == 3 + 2 + 2
-    assert touched_sectors(sample, 10, 32, ListBytes(8, 0)) == 3 + 2
-    assert touched_sectors(sample, 41, 101, ListBytes(4, 4)) == 0
-
-
 @pytest.mark.slow
 def test_epochs(on_gpu, monkeypatch):
     monkeypatch.setattr("benchmarks.gpu.epochs.HOT", (0, 10))
@@ -149,13 +131,6 @@ def test_without_a_gpu(tmp_path, monkeypatch, capsys, bench):
     assert [each["name"] for each in report["benchmarks"]] == ["copy"]
 
 
-@pytest.mark.parametrize(("sms", "words"), [("9", "expected auto or 0 .. 8"), ("many", "found many")])
-def test_a_bound_that_cannot_be(gpu, capsys, sms, words):
-    assert program.main(["gpu-rows", *TINY, "--sms", sms]) == 1
-    said = capsys.readouterr().err.splitlines()[-1]
-    assert said.startswith("error: --sms: ") and words in said
-
-
 @pytest.mark.slow
 def test_times_are_written_as_layout_reads_them(on_gpu, tmp_path, monkeypatch):
     def longer(result):
@@ -173,11 +148,6 @@ def test_times_are_written_as_layout_reads_them(on_gpu, tmp_path, monkeypatch):
     assert (times.list_seconds, times.neighbour_seconds) == pytest.approx((3e-9, 1e-9))
 
 
-def test_seconds_more_are_those_of_a_pass():
-    peer = Side("host", [3.0, 5.0, 10.0])
-    assert more(Comparison("x", {}, Side("tiering", [1.0, 2.0, 9.0]), [peer], 1, "B")) == 2
-
-
 @pytest.mark.parametrize("wanted", [(2e-9, 4e-11), (0.0, 4e-11), (2e-9, 0.0)])
 def test_fit_finds_what_was_put_in(wanted):
     rows = [(size, wanted[0] + wanted[1] * size) for size in (512, 1024, 2408)]
@@ -186,15 +156,6 @@ def test_fit_finds_what_was_put_in(wanted):
     feature = times["feature_seconds"]
     assert (feature["base"], feature["per_byte"]) == pytest.approx(wanted, abs=1e-14)
     assert (times["list_seconds"], times["neighbour_seconds"]) == pytest.approx((3e-9, 1e-9))
-
-
-def test_fit_gives_nothing_below_zero():
-    rows = [(512, 1e-9), (4096, 9e-8)]  # a line through both begins below zero
-    times = fit_access_times(rows, [(10, 10, -1.0), (20, 30, -2.0)], "a GPU")
-    assert times["feature_seconds"]["base"] == 0 < times["feature_seconds"]["per_byte"]
-    assert times["list_seconds"] == times["neighbour_seconds"] == 0
-    with pytest.raises(InputError, match="no access was slower"):
-        fit_access_times([(512, -1e-9), (4096, -1e-9)], [(10, 10, -1.0)], "a GPU")
 
 
 def test_ids_come_once_and_follow_the_power_law():
@@ -238,22 +199,3 @@ def test_report_measures_once_and_writes_the_page(gpu, in_process, tmp_path):
     text = place.read_text()
     assert page.tables(json.loads(first)) in text and text.startswith("before\n") and text.endswith("after\n")
     assert "nothing yet" not in text and "| 4096 | 0.1 |" in text and "`gpu-sampling`" in text
-
-
-def test_tables_say_what_was_aimed_at_and_met():
-    peers = [Side("copying", [0.9, 1.0], [1.0, 1.0], target=0.95), Side("torch", [4.0, 4.0], [1.0, 1.0], target=3.0)]
-    about = [{"row_bytes": size, "ids": "scrambled", "sms": 13} for size in (512, 1024)]
-    ours = Side("tiering", [1.0, 1.0], [1.0, 1.0])
-    peers.append(Side("dgl", note="absent"))
-    results = [Comparison("gpu-rows", each, ours, peers, 25e9, "B").to_json() for each in about]
-    gpu = {"name": "A GPU", "multiprocessors": 132, "memory_bytes": 2**37, "driver": {"driver_version": "580.1"}}
-    gpu["cuda"] = {"driver serves": "13.0", "tiering": "13.0", "torch": "13.0"}
-    machine = {"gpu": gpu, "versions": {"torch": "2.13.0"}, "processor": "A CPU", "cores": 16}
-    machine |= {"memory_bytes": 2**37, "kernel": "6.1"}
-    text = page.tables({"machine": machine, "results": {"gpu-rows": results}})
-    assert "(ids scrambled, sms 13)" in text
-    row = "| 512 | 25 GB/s |"
-    assert f"{row} 26.3 GB/s | 0.95 (0.90 .. 1.00) | 0.95, met | copying |" in text
-    assert f"{row} 6.25 GB/s | 4.00 (4.00 .. 4.00) | 3.00, met | torch |" in text
-    assert f"{row} - | absent |  | dgl |" in text
-    assert "driver_version 580.1" in text

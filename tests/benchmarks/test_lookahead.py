@@ -57,20 +57,6 @@ def test_what_twice_the_memory_gains_is_the_smaller_ones_seconds_over_the_larger
     assert first[1:] == ["50.0%", "60.0%", "1.20"]
 
 
-def test_a_cell_that_cannot_be_says_why_in_the_table():
-    first = settings("policies")[0]
-    table = lookahead.tables({first.name: {"note": "a batch does not fit"}})["policies"]
-    assert table.splitlines()[-1].startswith("| 100; 10,10 | 50% | a batch does not fit |")
-    heads, rules, row = (line.count("|") for line in table.splitlines())
-    assert heads == rules == row
-    assert "planner" not in lookahead.tables({first.name: {"note": "a batch does not fit"}})
-
-
-def test_a_page_that_is_not_there_is_refused_before_anything_is_measured(tmp_path, capsys):
-    assert program.main(["lookahead", "--docs", str(tmp_path)]) == 1
-    assert "lookahead.md, which has places for the tables" in capsys.readouterr().err
-
-
 def test_the_page_has_a_place_for_every_table(repository):
     page = (repository / "docs" / "internals" / "lookahead.md").read_text()
     assert all(page.count(lookahead.BEGIN.format(part)) == 1 for part in PARTS)

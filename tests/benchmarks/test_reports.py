@@ -13,7 +13,6 @@ import pytest
 from benchmarks import __main__ as program
 from benchmarks import against, scale
 from benchmarks.harness import Sizes
-from tiering.errors import MissingError
 
 
 @pytest.mark.long
@@ -50,40 +49,6 @@ def test_stages_and_kernels_beside_another_way(tmp_path, capsys, parts, cost):
         assert peer["note"] == "" and peer["cpu_ratio"] > 0 and peer["ratio"] > 0
     assert capsys.readouterr().out.count("\n| ") == len(results)
     assert [path.name for path in tmp_path.iterdir()] == ["figures.json"]
-
-
-@pytest.mark.slow
-def test_a_row_that_the_other_side_lacks_is_said(tmp_path, monkeypatch, capsys):
-    work = against.Checkout.work
-
-    def lacking(side, name, line, worker):
-        if side._folder.name == "theirs":
-            raise against.CapabilityError("no such kernel")
-        return work(side, name, line, worker)
-
-    monkeypatch.setattr(against, "rows", lambda small: {"check --full": "check {here}/graph --full"})
-    monkeypatch.setattr(against, "SETUP", ("import {data}/plain --out {here}/graph",))
-    monkeypatch.setattr(against.Checkout, "work", lacking)
-    options = ["--scale", "8", "--edges", "900", "--repeats", "1", "--dir", str(tmp_path)]
-    assert against.main(["--against", sys.executable, *options]) == 0
-    assert "| - | no such kernel |" in capsys.readouterr().out
-
-
-def test_a_row_that_lost_is_marked():
-    sides = {"name": "x", "seconds": [1.0] * 3, "cpu_seconds": [1.0] * 3}
-    ratios = {f"{kind}{end}": 0.9 for kind in ("ratio", "cpu_ratio") for end in ("", "_min", "_max")}
-    peer = {"name": "y", "note": "", "seconds": [0.9] * 3, "cpu_seconds": [0.9] * 3, **ratios}
-    assert against.cells({**sides, "peers": [peer]})[-1] == "slower"
-    assert against.cells({**sides, "peers": [peer | {"cpu_ratio": 0.96}]})[-1] == ""
-    assert against.cells({**sides, "peers": [peer | {"cpu_ratio_max": 1.1}]})[-1] == ""
-    assert against.cells({**sides, "peers": [peer | {"seconds": [0.9] * 2}]})[-1] == ""
-
-
-def test_a_checkout_that_is_not_built_is_refused(tmp_path, capsys):
-    with pytest.raises(MissingError, match="make test"):
-        against.find_python(tmp_path)
-    assert against.main(["--against", str(tmp_path)]) == 1
-    assert capsys.readouterr().err.startswith("error: --against")
 
 
 @pytest.mark.long

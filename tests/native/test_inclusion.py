@@ -1,9 +1,9 @@
-"""Vertex inclusion probability against the same recursion in numpy and counts of our sampler."""
+"""Vertex inclusion probability against the same recursion in numpy."""
 
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from benchmarks.csc_edges import coo_to_csc
 from tiering import native
-from tiering.sampling import AccessCounts, NeighborSampler
 
 THREADS = (1, 2, 7)
 FRONTIERS = ("all", "new")
@@ -36,28 +35,6 @@ class Case:
         return native.inclusion_probability(
             self.relations, self.num_nodes, p0, self.fanouts, self.frontier, self.replacement, threads
         )
-
-
-def in_relation(edges: list[tuple[int, int]], num_dst: int, src_type: int = 0, dst_type: int = 0) -> Any:
-    """A relation from edges (u, v), u -> v."""
-    columns = [[u for u, v in edges if v == column] for column in range(num_dst)]
-    indptr = np.cumsum([0, *map(len, columns)], dtype=np.int64)
-    return src_type, dst_type, indptr, np.array(list(itertools.chain(*columns)), np.int32)
-
-
-def test_by_hand():
-    """0 -> 2, 1 -> 2, 2 -> 3: only the rule "all" lets 2, found at hop 1, ask at hops 2 and 3."""
-    case = Case([4], [in_relation([(0, 2), (1, 2), (2, 3)], 4)], [[0, 0, 0, 0.5]], [[1], [1], [1]])
-    (found,), (reads,) = case.run()
-    np.testing.assert_allclose(found, [0.375, 0.375, 0.5, 0.5], rtol=1e-15)
-    np.testing.assert_allclose(reads, [0.25, 0.25, 1.0, 1.5], rtol=1e-15)  # 0 is read at hop 3 if found at hop 2
-    case.frontier = "new"
-    (found,), (reads,) = case.run()
-    np.testing.assert_allclose(found, [0.25, 0.25, 0.5, 0.5], rtol=1e-15)
-    np.testing.assert_allclose(reads, [0.25, 0.25, 0.5, 0.5], rtol=1e-15)
-
-
-# -------------------------------------------------------------------------------------- the same recursion
 
 
 def recursion(case: Case) -> tuple[list[Any], list[Any]]:
@@ -151,55 +128,6 @@ def test_certainty_is_exact_and_what_nothing_reaches_is_zero():
             columns = np.repeat(np.arange(500), np.diff(relation[2]))
             reached[relation[3][reached[columns]]] = True
         assert found.tolist() == reached.astype(float).tolist()
-
-
-# --------------------------------------------------------------------------------------------- our sampler
-
-
-@dataclass
-class Homogeneous:
-    """What the sampler asks of a graph."""
-
-    indptr: Any
-    indices: Any
-    node_types: list[str] = field(default_factory=lambda: ["node"])
-    relations: list[tuple[str, str, str]] = field(default_factory=lambda: [("node", "to", "node")])
-
-    def num_nodes(self, node_type: str) -> int:
-        return len(self.indptr) - 1
-
-    def csc(self, relation: tuple[str, str, str]) -> tuple[Any, Any]:
-        return self.indptr, self.indices
-
-
-@pytest.mark.parametrize("rule", ["uniform", "replacement"])
-@pytest.mark.parametrize("frontier", FRONTIERS)
-def test_agrees_with_the_sampler(frontier, rule):
-    """A random graph of average degree 8: paths share few edges, so independence is nearly right."""
-    n, batch, epochs = 4000, 8, 60
-    random = np.random.default_rng(5)
-    indptr, indices, _ = coo_to_csc(random.integers(0, n, 8 * n), random.integers(0, n, 8 * n), n, n)
-    train = random.choice(n, 400, replace=False)
-    sampler = NeighborSampler(Homogeneous(indptr, indices), [3, 4, 3], frontier=frontier, seed=1, rule=cast(Any, rule))
-    counts: AccessCounts | None = None
-    for epoch in range(epochs):
-        counts = sampler.count_accesses(sampler.batches(train, batch, epoch), counts)
-    assert counts is not None
-    p0 = np.zeros(n)
-    p0[train] = batch / train.size
-    case = Case([n], [(0, 0, indptr, indices)], [p0], [[3], [4], [3]], frontier, rule == "replacement")
-    (found,), (reads,) = case.run()
-    trials = epochs * train.size / batch
-    counted, read = counts.features["node"] / trials, counts.adjacency["node", "to", "node"] / trials
-    assert counted.sum() == pytest.approx(found.sum(), rel=0.005)
-    assert read.sum() == pytest.approx(reads.sum(), rel=0.005)
-    for values, expected in ((counted, found), (read, reads)):
-        deviation = (values - expected) ** 2 * trials / np.maximum(expected, 1e-9)
-        assert deviation.mean() < 1.1  # counts of rare independent events: 1
-        assert np.corrcoef(values, expected)[0, 1] > 0.98
-
-
-# ------------------------------------------------------------------------------------------------ bad input
 
 
 @pytest.mark.parametrize(

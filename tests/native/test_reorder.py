@@ -9,24 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
 
 from benchmarks.csc_edges import coo_to_csc
 from benchmarks.relabel import relabel_graph
 from tiering import native
 
 THREADS = (1, 2, 7)
-scores = hnp.arrays(np.float64, st.integers(0, 300), elements=st.floats(allow_nan=False))
-few_scores = hnp.arrays(np.float64, st.integers(0, 300), elements=st.sampled_from([0.0, -0.0, 1.0, 2.0, -1.0]))
-
-
-@given(st.one_of(scores, few_scores))
-def test_order_is_by_descending_score_then_id(values):
-    expected = np.lexsort((np.arange(values.size), -values))
-    for threads in THREADS:
-        found = native.sort_by_score(values, threads)
-        assert found.dtype == np.int32
-        np.testing.assert_array_equal(found, expected)
 
 
 def relabelled(
