@@ -146,15 +146,6 @@ def test_the_navigation_leads_to_pyg_and_to_the_reference_of_its_loader(page, ex
     expect(method).to_contain_text("As PyG's: per hop, the seeds' own first")
 
 
-def test_the_button_of_a_code_block_copies_it(page, expect):
-    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    block = page.locator("article pre").first
-    block.hover()
-    block.locator("button.md-code__button").first.click()
-    expect(page.locator(".md-dialog--active")).to_be_visible()
-    assert page.evaluate("navigator.clipboard.readText()").startswith("make demo")
-
-
 PAGES = ("index", "importing", "datasets", "evaluate", "gpu", "api/options", "data_specs/layout", "CHANGELOG")
 
 

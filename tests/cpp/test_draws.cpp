@@ -1,7 +1,6 @@
-// Fixed-point sums of weights, and draws by weight against a linear scan over what is left, at the extremes of weights
-// and lengths. tests/sampling compares how often places are drawn with exact chances.
+// Sums of weights by several threads, and draws by weight against a linear scan over what is left. tests/sampling compares
+// how often places are drawn, at the extremes of weights too, with exact chances.
 #include <cmath>
-#include <limits>
 
 #include "check.hpp"
 #include "graphs.hpp"
@@ -12,9 +11,6 @@ using namespace tiering;
 using tiering::test::kThreads;
 
 namespace {
-
-constexpr double kDenormal = std::numeric_limits<double>::denorm_min();
-constexpr double kMax = std::numeric_limits<double>::max();
 
 using Sums = std::vector<uint64_t>;
 using Places = std::vector<int64_t>;
@@ -43,41 +39,6 @@ struct Columns {
 template <typename T>
 Columns<T> column(const std::vector<T>& weights) {
   return {{0, static_cast<int64_t>(weights.size())}, weights};
-}
-
-/// What each edge of one column counts.
-template <typename T>
-Sums counts_of(const std::vector<T>& weights) {
-  Sums counts = column(weights).sums();
-  std::adjacent_difference(counts.begin(), counts.end(), counts.begin());
-  return counts;
-}
-
-void test_fixed_point() {
-  const uint64_t heaviest = uint64_t{1} << 60;  // of two edges
-  CHECK((counts_of<double>({1, 4}) == Sums{heaviest / 4, heaviest}));
-  CHECK((counts_of<double>({0, 4}) == Sums{0, heaviest}));
-  CHECK((counts_of<double>({-0.0, 4}) == Sums{0, heaviest}));
-  CHECK((counts_of<double>({7}) == Sums{uint64_t{1} << 61}));
-  const Sums third = counts_of<double>({1, 3});  // of the double 1 / 3, rounded down
-  CHECK(third[1] == heaviest && third[0] <= heaviest / 3 && heaviest / 3 - third[0] < 128);
-  const Sums four = column<double>({1, 2, 2, 3}).sums();
-  CHECK(four.back() < uint64_t{1} << 62 && std::is_sorted(four.begin(), four.end()));
-}
-
-void test_extreme_weights() {
-  CHECK((counts_of<double>({kDenormal, 3 * kDenormal}) == counts_of<double>({1, 3})));
-  CHECK((counts_of<double>({kMax, kMax / 4}) == counts_of<double>({4, 1})));
-  CHECK((counts_of<double>({1e300, 1e-300})[1] == 1 && counts_of<double>({kMax, kDenormal})[1] == 1));
-  CHECK((counts_of<double>({kMax, kDenormal, 0})[2] == 0));
-  const float tiny = std::numeric_limits<float>::denorm_min(), vast = std::numeric_limits<float>::max();
-  CHECK((counts_of<float>({tiny, 3 * tiny}) == counts_of<double>({1, 3})));
-  CHECK((counts_of<float>({vast, tiny, 0}) == Sums{uint64_t{1} << 60, 1, 0}));
-  for (const double scale : {0x1p-1000, 0x1p-3, 1.0, 0x1p900})
-    CHECK((counts_of<double>({0.3 * scale, 0.1 * scale, 0.7 * scale}) == counts_of<double>({0.3, 0.1, 0.7})));
-  const std::vector<double> many(1 << 20, kMax);
-  const Sums sums = column(many).sums();
-  CHECK(sums.back() < uint64_t{1} << 62 && sums.back() == sums.front() << 20);
 }
 
 /// Random columns, some empty and some of zeros alone.
@@ -187,8 +148,6 @@ void test_draws_by_themselves() {
 
 int main() {
   test_draws_by_themselves();
-  test_fixed_point();
-  test_extreme_weights();
   test_sums_for_any_number_of_threads();
   test_weighted_against_a_scan();
   std::cout << "test_draws: ok\n";

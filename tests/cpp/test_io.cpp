@@ -6,7 +6,6 @@
 #include <random>
 #include <thread>
 #include <tiering/io/gather.hpp>
-#include <tiering/io/read_plan.hpp>
 
 #include "temp_dir.hpp"
 
@@ -123,17 +122,6 @@ std::string message_of(const std::function<void()>& action) {
   return {};
 }
 
-void test_arithmetic() {
-  static_assert(peer_slot(7, 3).peer == 1 && peer_slot(7, 3).slot == 2);
-  constexpr TierRanges ranges{2, 4, 4, 9};
-  static_assert(ranges.tier_of(1) == Tier::gpu && ranges.tier_of(2) == Tier::peer && ranges.tier_of(4) == Tier::ssd);
-  constexpr SsdGeometry packed{3, 1536, 2, 4096, 2};
-  static_assert(packed.address(3) == 3 * 4096 + 4096 + 1536);
-  static_assert(packed.image_of(5) == 1 && packed.image_offset(5) == 2 * 4096);
-  constexpr SsdGeometry spanning{1, 6144, 0, 4096, 1};
-  static_assert(spanning.address(2) == 4096 + 2 * 6144);
-}
-
 void test_rows(const std::string& engine) {
   for (const int64_t row_bytes : {1, 40, 512, 2408, 4096, 5732})
     for (const int64_t images : {1, 3})
@@ -210,39 +198,9 @@ void test_abandon(const std::string& engine) {
   }
 }
 
-void test_short_reads() {
-  TempDir dir;
-  const std::string path = (dir.path() / "image").string();
-  std::ofstream(path) << std::string(8192, 'x');
-  const ImageFile image(path, DirectMode::off);
-  const Read read{0, 4096, 4000, 0, nullptr};
-  CHECK(advance_read(image, read, 0, 100) == 100);
-  CHECK(advance_read(image, read, 100, 3900) == 4000);
-  CHECK(message_of([&] { advance_read(image, read, 100, 0); }).find("ends at byte 8192, but bytes 0 to 4000") !=
-        std::string::npos);
-  CHECK(message_of([&] { throw read_error(image, read, 512, EIO); }).find(path + ": reading 3584 bytes at byte 512") ==
-        0);
-}
-
-/// Neighbours share a read, duplicates are read once, images take turns.
-void test_plan() {
-  Fixture fixture({.row_bytes = 512, .page_bytes = 4096, .images = 2}, "threads", 1, DirectMode::off);
-  Bytes out(64 * 512);
-  ReadPlan plan(fixture.table.ssd, 512, fixture.reader->images, 65536, out.data(), fixture.table.checksums);
-  for (const int64_t local : {0, 7, 0, 8, 9, 100}) plan.add(local, 0);
-  plan.build();
-  CHECK(plan.reads().size() == 3);  // page 0 (image 0), page 1 (image 1), page 12 (image 0)
-  CHECK(plan.reads()[0].image == 0 && plan.reads()[0].bytes == 4096);
-  CHECK(plan.reads()[1].image == 1 && plan.reads()[1].bytes == 1024);
-  CHECK(plan.reads()[2].image == 0 && plan.reads()[2].bytes == 512);
-}
-
 }  // namespace
 
 int main() {
-  test_arithmetic();
-  test_short_reads();
-  test_plan();
   for (const auto& engine : engines()) {
     test_rows(engine);
     test_team(engine);

@@ -149,34 +149,6 @@ Sums by_blocks(const Problem& p, const std::vector<bool>& active, const SumLimit
   return sums;
 }
 
-void test_refused_blocks() {
-  using Numbers = std::vector<uint32_t>;
-  const std::vector<int64_t> bin_edges{2, 1};
-  const std::vector<double> values{1.0, 2.0};
-  const auto add = [&](const Numbers& sources, const Numbers& columns) {
-    BlockSums(5, 2, bin_edges, 3).add(sources, columns, values, 1);
-  };
-  check_refused("sources[0] is 5", [&] { add({5}, {0}); });  // the last bin has one source of the four it could have
-  check_refused("sources[1] is 9", [&] { add({1, 9}, {0, 0}); });
-  check_refused("sources[0] is 4", [&] { add({4, 0, 1}, {0, 0, 1}); });
-  check_refused("columns[1] is 2, but there are 2 values", [&] { add({0, 1}, {1, 2}); });
-  check_refused("columns[0] is 0, but there are 0 values",
-                [&] { BlockSums(5, 2, bin_edges, 3).add(Numbers{1}, Numbers{0}, std::span<const double>{}, 1); });
-  check_refused("expected 1 edges, found more", [&] { add({4, 4}, {0, 1}); });
-  check_refused("expected one for each source", [&] { add({1}, {0, 1}); });
-  BlockSums few(5, 2, bin_edges, 3);
-  few.add(Numbers{0, 1}, Numbers{0, 1}, values, 1);
-  check_refused("bin 1: expected 1 edges, found 0", [&] { few.take(); });
-  few.add(Numbers{4}, Numbers{0}, values, 1);
-  CHECK(copied(few.take()) == (std::vector<double>{1, 2, 0, 0, 1}));
-  check_refused("taken already", [&] { few.take(); });
-  check_refused("bin 1: expected 1 edges, found more", [&] { few.add(Numbers{4}, Numbers{0}, values, 1); });
-  check_refused("expected 2 numbers, found 1", [&] { BlockSums(5, 2, std::vector<int64_t>{1}, 1); });
-  check_refused("shift: expected 0..16, found 17", [&] { BlockSums(5, 17, std::vector<int64_t>{1}, 1); });
-  check_refused("num_sources: expected 0..2^32, found -1", [&] { BlockSums(-1, 2, {}, 0); });
-  check_refused("all_edges: expected 3 or more, found 2", [&] { BlockSums(5, 2, bin_edges, 2); });
-}
-
 /// The same bytes with less memory: from one byte, which takes the smallest groups there are, to plenty; every budget
 /// with one number of threads, every number with budgets of all sizes. Returns the most that lay on disk.
 int64_t test_budgets(const std::vector<ScoreRelation>& relations, const Problem& p, const SumLimits& limits,
@@ -276,7 +248,6 @@ int main() {
   test_random_graphs();
   test_many_columns();
   test_star();
-  test_refused_blocks();
   std::cout << "test_out_edge_sums: ok\n";
   return 0;
 }

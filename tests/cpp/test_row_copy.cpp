@@ -60,25 +60,11 @@ void test_published_requests() {
     CHECK(requests_of_table(row_bytes) == expected);
 }
 
-/// A thread that goes on by strides sees what dividing every item would have told it.
-void test_strides() {
-  for (const int64_t row_bytes : {4, 512, 1536, 2408, 5000})
-    for (const int32_t stride : {1, 3, 7, 64, 1000}) {
-      const RowCopy copy = RowCopy::plan(row_bytes, 0);
-      RowStep here = copy.at(5);
-      for (int32_t item = 5; item < 5000; item += stride) {
-        CHECK(here.row == item / copy.steps && here.step == item % copy.steps);
-        here = copy.after(here, copy.at(stride));
-      }
-    }
-}
-
 }  // namespace
 
 int main() {
   test_every_word_once();
   test_published_requests();
-  test_strides();
   std::cout << "test_row_copy: ok\n";
   return 0;
 }
