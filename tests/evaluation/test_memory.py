@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from toy_datasets import toy_dataset
 
 from benchmarks.rmat import rmat_edges
-from tiering.errors import BudgetError
 from tiering.evaluation import evaluate, named_scores
 from tiering.evaluation.cache_order import competing_rows
 from tiering.evaluation.counting import evaluation_memory
@@ -49,26 +47,3 @@ def test_same_figures_for_any_memory(rmat, tmp_path, tiers, peak_memory):
             found = evaluate(rmat, scores, OPTIONS, threads=threads, memory=limit, **asked).to_json()
         assert found == expected
         assert peak.bytes <= limit
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_heterogeneous(tmp_path, seed, peak_memory):
-    toy = toy_dataset(tmp_path / "data", seed, max_nodes=300_000, max_edges=500_000, min_nodes=100_000, dims=(1, 3))
-    graph = build_graph(toy.dataset, tmp_path / "graph")
-    scores = named_scores(graph, [score_graph(graph, "degree", tmp_path / "degree")])
-    train = sum(graph.split("train", t).size for t in graph.node_types)
-    options = SamplingOptions([3, 2], batch_size=20_000)
-    expected = evaluate(graph, scores, options, epochs=1, threads=2).to_json()
-    need = evaluation_memory(graph, competing_rows(graph), options, scores=1, ssd=False, train=train)
-    limit = own_memory() + need.minimum + MARGIN + 16 * train  # the training nodes themselves
-    with peak_memory() as peak:
-        found = evaluate(graph, scores, options, epochs=1, threads=2, memory=limit).to_json()
-    assert found == expected
-    assert peak.bytes <= limit
-
-
-def test_below_the_least_says_how_much_it_needs(rmat):
-    with pytest.raises(BudgetError, match=r"evaluate: 0 scores .* 2,097,152 rows.* give memory=\"\d+MiB") as told:
-        evaluate(rmat, {}, OPTIONS, memory=own_memory() + 4 * MIB)
-    enough = int(str(told.value).split('memory="')[1].split("MiB")[0])
-    assert evaluate(rmat, {}, OPTIONS, epochs=1, memory=f"{enough + 16}MiB").batches

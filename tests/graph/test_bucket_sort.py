@@ -18,7 +18,6 @@ from benchmarks.rmat import rmat_edges
 from tiering import native
 from tiering.artifacts import checksum, reader
 from tiering.artifacts.file_writer import FileWriter
-from tiering.errors import BudgetError
 from tiering.formats.dataset import Dataset, EdgeData, NodeData
 from tiering.formats.graph import Graph
 from tiering.graph.build import build_graph
@@ -161,17 +160,6 @@ def test_scratch_is_as_planned(tmp_path, monkeypatch, resident, edges):
     build_graph(data, tmp_path / "made", edge_ids=True, sizes=sizes)
     assert sum(reserved) == estimate.disk_scratch
     assert (estimate.disk_scratch > 0) == (resident < 1 and edges > 0)
-
-
-def test_too_little_memory(tmp_path):
-    src, dst = np.load(edges_on_disk(tmp_path, 4_000_000, 1 << 16), mmap_mode="r")
-    data = Dataset("data", "npy", {"node": NodeData(1 << 16)}, [EdgeData(("node", "to", "node"), src, dst)])
-    message = r"262,144 edges at a time and 2 files being written .* give memory=\"\d+MiB"
-    with pytest.raises(BudgetError, match=message) as told:
-        build_graph(data, tmp_path / "graph", memory=own_memory() + 4 * MIB)
-    assert not list(tmp_path.glob("*graph*"))
-    enough = int(str(told.value).split('memory="')[1].split("MiB")[0])
-    assert build_graph(data, tmp_path / "graph", memory=f"{enough + 8}MiB").num_edges() == 4_000_000
 
 
 @pytest.mark.parametrize("stop", [1, 2, 5, 20])

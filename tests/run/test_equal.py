@@ -10,19 +10,6 @@ import tiering
 from tiering.run.carrier import ClusterOptions
 
 
-def test_a_chain(tiering_cli, tiny_dataset, tmp_path):
-    """Nothing but the artifacts is left behind."""
-    config = tmp_path / "chain.toml"
-    config.write_text(
-        f'[dataset]\npath = "{tiny_dataset}"\n[score]\nmethod = "degree"\n[layout]\ncpu = "20%"\nssd = ["ssd"]\n'
-    )
-    tiering_cli("run", config).ok()
-    expected = tree_bytes(tmp_path)
-    result = tiering_cli("run", config, "--force", "--executor", "local", "--shards", "5")
-    assert all(step in result.ok().out for step in ("import", "score", "reorder", "layout"))
-    assert tree_bytes(tmp_path) == expected
-
-
 @pytest.mark.parametrize(
     ("given", "words"),
     [

@@ -16,7 +16,7 @@ from toy_datasets import tree_bytes
 
 from benchmarks.rmat import rmat_edges
 from tiering import native, pipeline
-from tiering.errors import BudgetError, StorageError
+from tiering.errors import StorageError
 from tiering.formats.dataset import Dataset, EdgeData, NodeData
 from tiering.graph.build import build_graph
 from tiering.memory import own_memory
@@ -51,27 +51,6 @@ def rmat(tmp_path_factory):
 def smaller(tmp_path_factory):
     """2^20 nodes and 14 M edges: 56 MB of edges, more than the memory of `ranked`."""
     return made_rmat(tmp_path_factory.mktemp("smaller"), 20, 14_000_000)
-
-
-@pytest.fixture(scope="module")
-def typed(tmp_path_factory):
-    """Three types, four relations, 9 M edges, some columns of thousands."""
-    random = np.random.default_rng(3)
-    sizes = {"author": 400_000, "paper": 600_000, "venue": 500}
-    nodes = {name: NodeData(size) for name, size in sizes.items()}
-    nodes["paper"].splits = {"train": random.permutation(sizes["paper"])[:5000]}
-
-    def relation(src, name, dst, count):
-        sides = [(random.random(count) ** 2 * sizes[t]).astype(np.int64) for t in (src, dst)]
-        return EdgeData((src, name, dst), sides[0], sides[1])
-
-    edges = [
-        relation("paper", "cites", "paper", 4_000_000),
-        relation("author", "writes", "paper", 3_000_000),
-        relation("paper", "written", "author", 1_500_000),
-        relation("venue", "shows", "paper", 500_000),
-    ]
-    return build_graph(Dataset("typed", "npy", nodes, edges), tmp_path_factory.mktemp("typed") / "graph")
 
 
 def nameless_files(folder):
@@ -139,33 +118,6 @@ def test_same_bytes_for_any_memory_and_threads(rmat, tmp_path, method, peak_memo
             assert peak.bytes <= limit + ALLOCATOR
             assert memory > need.minimum or max(files) > 0, "nothing was on disk"
             assert memory < need.recommended or max(files) == 0, "something was on disk"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", sorted(METHODS))
-def test_heterogeneous(typed, tmp_path, method, peak_memory):
-    expected = tree_bytes(score_graph(typed, method, tmp_path / "all", memory="8GiB", **options_of(method)).path)
-    for threads in (1, 3):
-        need = plan_score(typed, method, threads=threads, **options_of(method)).need
-        for memory in budgets(need.minimum, need.recommended)[:2]:
-            with peak_memory() as peak:
-                limit = own_memory() + memory + MARGIN
-                found = score_graph(
-                    typed, method, tmp_path / "out", threads=threads, memory=limit, force=True, **options_of(method)
-                )
-            assert tree_bytes(found.path) == expected
-            assert peak.bytes <= limit + ALLOCATOR
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", sorted(METHODS))
-def test_below_the_minimum_says_how_much_it_needs(rmat, tmp_path, method):
-    given = {**options_of(method), "train": "1%", **({"tolerance": 1e-3} if method == "rpr" else {})}
-    with pytest.raises(BudgetError, match=r"1,048,576 nodes.* give memory=\"\d+MiB\" or more") as told:
-        score_graph(rmat, method, tmp_path / "out", memory=own_memory() + 4 * MIB, **given)
-    assert not list(tmp_path.iterdir())
-    enough = int(str(told.value).split('memory="')[1].split("MiB")[0])
-    score_graph(rmat, method, tmp_path / "out", memory=f"{enough + 16}MiB", **given)
 
 
 def ranked(graph, scratch, *, sweeps=3, memory=None, files=False):
