@@ -128,7 +128,7 @@ def test_neighbour_sampling(case):
 @settings(max_examples=120)
 @given(case=cases(["ladies"]))
 def test_layers(case):
-    """Edges from known and drawn nodes and no others; as many drawn as asked for; a destination's weights sum to 1."""
+    """Edges from known and drawn nodes and no others; as many drawn as asked for, weighted by importance."""
     sampler = case.sampler()
     batch = sampler.sample(case.seeds, epoch=1, batch=2, positions=True)
     judge_lists(sampler, batch, case.seeds)
@@ -146,8 +146,13 @@ def test_layers(case):
             assert wanted - np.isin(candidates, known).sum() <= drawn.size <= wanted
             kept = np.isin(indices[places], np.union1d(known, drawn))
             assert edges.positions.tolist() == np.array(places, np.int64)[kept].tolist()
-            sums = np.bincount(edges.dst, edges.weights)
-            assert np.allclose(sums[np.unique(edges.dst)], 1, atol=1e-5) and np.all(edges.weights > 0)
+            importance = np.zeros(case.graph.num_nodes(relation[0]))
+            for v in asking if size != 0 else ():
+                lists = indices[indptr[v] : indptr[v + 1]]
+                np.add.at(importance, lists, 1 / max(lists.size, 1) ** 2)
+            inverse = 1 / importance[indices[edges.positions]]
+            sums = np.bincount(edges.dst, inverse)[edges.dst]
+            np.testing.assert_allclose(edges.weights, inverse / sums, rtol=2e-7)
 
 
 def reachable(graph, path, start, rounds):
