@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sealed import edit_manifest
-from toy_datasets import toy_dataset, tree_bytes
+from toy_datasets import toy_dataset
 
 import tiering
 from tiering.errors import FormatError, InputError
@@ -65,16 +65,6 @@ def test_nodes_put_first_lie_in_the_fastest_tiers(tiering_cli, scored, tmp_path)
         np.testing.assert_array_equal(opened.features().gather(np.arange(NODES)).numpy(), source[opened.new_to_old()])
 
 
-def test_python_takes_arrays_and_mappings(scored, tmp_path):
-    graph, scores = scored
-    for form in ([3, 1], np.array([3, 1], np.uint8), {"node": [3, 1]}, {"node": np.array([[3], [1]])}):
-        reordered = tiering.reorder_graph(graph, scores, out=tmp_path / "r", first=form, force=True)
-        assert reordered.new_to_old()[:2].tolist() == [3, 1]
-    plain = tiering.reorder_graph(graph, scores, out=tmp_path / "plain")
-    assert plain.order.manifest.requires == ()
-    assert "first" not in plain.order.manifest.body
-
-
 @settings(max_examples=6)
 @given(data=st.data())
 def test_the_order_is_that_of_a_plain_sort_in_any_memory(data):
@@ -100,13 +90,6 @@ def test_the_order_is_that_of_a_plain_sort_in_any_memory(data):
             assert np.concatenate(whole).tolist() == np.concatenate(pieces).tolist() == wanted
             assert len(pieces) > 3
             assert {piece.dtype for piece in (*whole, *pieces)} == {np.dtype(np.int32)}
-
-
-def test_the_same_bytes_for_any_threads(scored, tmp_path):
-    graph, scores = scored
-    for threads in (1, 3):
-        tiering.reorder_graph(graph, scores, out=tmp_path / str(threads), first=[9, 3], threads=threads)
-    assert tree_bytes(tmp_path / "1") == tree_bytes(tmp_path / "3")
 
 
 def line(tables):

@@ -8,7 +8,7 @@ from judged_graphs import star_graph, two_types
 
 from tiering.artifacts.manifest import relation_key
 from tiering.evaluation import counting, evaluate
-from tiering.evaluation.counting import BUCKETS, Bootstrap, ReferenceEpochs
+from tiering.evaluation.counting import BUCKETS, ReferenceEpochs
 from tiering.formats.user_arrays import resolve_train
 from tiering.layout.tiers import parse_capacities
 from tiering.sampling import (
@@ -85,15 +85,6 @@ def test_places_of_a_read_by_hand():
         ("weighted", [4, 0, -1], [0, 3.75, 12 + (4 * 5 + 5) / 2]),
     ):
         assert list_read_places(degrees, sampler, fanouts).tolist() == places
-
-
-def test_two_types(tmp_path):
-    """Four lists of one entry of 4 bytes each per epoch, whatever the fanout."""
-    for epochs in (1, 3):
-        found = evaluate(two_types(tmp_path / f"{epochs}"), {}, [2], batch_size=1, epochs=epochs)
-        (relation,) = found.adjacency["relations"]
-        expected = {"reads_per_epoch": 4, "bytes_per_epoch": 4 * (16 + 4)}
-        assert found.to_json()["adjacency"] == {**expected, "relations": {relation: expected}}
 
 
 def test_every_edge_is_read_once_where_hops_are_alike(generated):
@@ -185,14 +176,3 @@ def test_few_batches(tmp_path):
     assert two.intervals["s"] == [[0.5, 0.5], [0.5, 1.0]]
     none = evaluate(star, score, [1], batch_size=1, resamples=0, **options)
     assert none.intervals == one.intervals and none.hit_rates == two.hit_rates
-
-
-def test_same_seed_same_intervals():
-    random = np.random.default_rng(0)
-    parts = random.integers(0, 100, (50, 7))
-    wholes = parts.sum(axis=1) + 100
-    first, again, other = (Bootstrap(50, 200, seed).interval(parts, wholes) for seed in (1, 1, 2))
-    assert first.tolist() == again.tolist() != other.tolist()
-    assert np.all(first[:, 0] < parts.sum(axis=0) / wholes.sum()) and first.shape == (7, 2)
-    nothing = Bootstrap(3, 10).interval(np.zeros((3, 1), int), np.zeros(3, int))
-    assert nothing.tolist() == [[0, 0]]

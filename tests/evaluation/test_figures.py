@@ -6,21 +6,11 @@ import sys
 
 import numpy as np
 import pytest
-from judged_graphs import import_graph, star_graph
+from judged_graphs import import_graph
 
 from tiering.errors import CapabilityError, InputError
 from tiering.evaluation import ORACLE, evaluate
-from tiering.evaluation.figures import (
-    _draw_line,
-    _draw_many,
-    _set_ticks,
-    _styles,
-    draw_cumulative,
-    draw_depths,
-    draw_frequency,
-    draw_hit_rates,
-    plot,
-)
+from tiering.evaluation.figures import _styles, draw_cumulative, draw_depths, draw_frequency, draw_hit_rates, plot
 
 pytest.importorskip("matplotlib")
 
@@ -78,60 +68,6 @@ def test_curves_that_coincide_are_told_apart(tmp_path, shared_data):
     for panel in np.array_split(picture[: picture.shape[0] * 4 // 5], 3, axis=1):
         for style in looks:
             assert (np.abs(panel - to_rgb(style["color"])).max(axis=2) < 0.02).sum() > 50
-
-
-def test_a_score_looks_the_same_in_all_panels_and_the_legend_has_all(tmp_path, shared_data):
-    """Two results of different scores: a legend entry has the look of its lines, and none lacks a line."""
-    from matplotlib.figure import Figure
-
-    graph = import_graph(shared_data / "cora", tmp_path / "graph")
-    values = {"node": np.arange(graph.num_nodes())}
-    found = [
-        evaluate(graph, dict.fromkeys(names, values), [5] * hops, batch_size=32, epochs=1)
-        for hops, names in ((1, ("a", "b")), (2, ("b", "c")))
-    ]
-    figure = Figure()
-    _draw_many(figure, found)
-    for part in (figure.subfigs[0], figure.subfigs[2]):
-        (legend,), looks = part.legends, {}
-        for line in [line for axes in part.axes for line in axes.get_lines()] + legend.get_lines():
-            looks.setdefault((line.get_color(), line.get_linestyle()), set()).add(line.get_linewidth())
-        assert {text.get_text() for text in legend.get_texts()} == {"a", "b", "c", "oracle"}
-        assert len(looks) == 4
-
-
-@pytest.mark.parametrize(("begin", "end"), [(0.6, 0.9), (3, 9), (0.02, 0.15), (40, 100), (0.5, 40), (2e-6, 3)])
-def test_a_short_axis_has_plain_numbers(begin, end):
-    from matplotlib.figure import Figure
-
-    axes = Figure().subplots()
-    axes.set(yscale="log", ylim=(begin, end))
-    _set_ticks(axes.yaxis, "")
-    axes.figure.canvas.draw()
-    ticks = axes.yaxis.get_majorticklabels() + axes.yaxis.get_minorticklabels()
-    shown = [text.get_text() for text in ticks if begin <= text.get_position()[1] <= end and text.get_text()]
-    assert 2 <= len(shown) < 9
-    assert all(begin <= float(text) <= end and "e" not in text for text in shown)
-
-
-def test_nothing_was_read_twice(tmp_path):
-    """A graph of 10 nodes and one batch draws, too; a line of one point is a marker."""
-    from matplotlib.figure import Figure
-
-    found = evaluate(star_graph(tmp_path / "star"), {}, [1], train=[1], epochs=1)
-    assert plot(found, tmp_path / "star.png").exists()
-    axes = Figure().subplots()
-    _draw_line(axes, [1, 2, 3], [np.nan, 2, np.nan], "one", {"color": "red", "markevery": (0.1, 0.2)})
-    assert axes.get_lines()[0].get_marker() == "o" and axes.get_lines()[0].get_markevery() is None
-
-
-def test_labels_of_fanouts(tmp_path):
-    star = star_graph(tmp_path / "star")
-    (relation,) = star.relations
-    name = ":".join(relation)
-    for fanouts, text in (([3, -1], "3,-1"), ([{relation: 3}], f"{name}=3"), ([{relation: 3}, 2], f"{name}=3;2")):
-        found = evaluate(star, {}, fanouts, train=[1], epochs=1)
-        assert found.fanouts == text if len(text) <= 28 else text[:27] + "…"
 
 
 def test_refusals(depths, tmp_path, monkeypatch):

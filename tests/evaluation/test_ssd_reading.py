@@ -246,24 +246,6 @@ def test_equals_a_walk_over_the_blocks(data):
     assert found == walk(begins.tolist(), (begins + row_bytes).tolist(), page, block)
 
 
-def test_two_types(tmp_path):
-    """All on SSD. Each batch of one a reads a row of 8 bytes and one of b, of 2: 4 epochs' batches, 2 blocks each."""
-    graph = two_types(tmp_path / "source")
-    found = evaluate(graph, {"s": {"a": [4, 3, 2, 1]}}, [2], batch_size=1, epochs=3, tiers=parse_capacities(ssd=True))
-    for document in found.to_json()["tiers"]["scores"].values():
-        for part, batches in ((document, 8), (document["types"]["a"], 4), (document["types"]["b"], 4)):
-            ssd = part["links"]["ssd"]
-            assert (ssd["bytes_read_per_epoch"], ssd["pages_read_per_epoch"]) == (batches * 512, batches)
-    pages = evaluate(graph, {}, [2], batch_size=4, epochs=1, tiers=parse_capacities(ssd=True), block="4KiB").tiers
-    assert pages["oracle"].ssd_reads.sum(axis=0).tolist() == [8192, 2]
-
-
-def test_nothing_is_said_without_ssd_or_sizes(tmp_path):
-    graph = two_types(tmp_path / "source")
-    found = evaluate(graph, {}, [2], batch_size=1, tiers=parse_capacities("50%", cpu="auto"))
-    assert found.to_json()["tiers"]["scores"]["oracle"]["links"]["ssd"]["bytes_read_per_epoch"] is None
-
-
 @pytest.mark.parametrize(("page", "block"), [("4KiB", 8192), ("512", 0), ("4KiB", 500), ("1000", 512)])
 def test_sizes_that_do_not_fit(page, block):
     with pytest.raises(InputError, match="power of two"):
