@@ -2,7 +2,6 @@
 
 import itertools
 import os
-import threading
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 
 from tiering.artifacts import checksum, file_writer
 from tiering.artifacts.checksum import file_digests
-from tiering.artifacts.file_writer import FileWriter, WriteBehind
+from tiering.artifacts.file_writer import FileWriter
 from tiering.artifacts.journal import JOURNAL, Journal
 from tiering.artifacts.storage import aligned_bytes
 from tiering.errors import InternalError, StorageError
@@ -150,23 +149,6 @@ def test_stopped_and_continued(tmp_path_factory, monkeypatch, size, cuts, stop, 
     np.testing.assert_array_equal(np.fromfile(folder / "file", np.uint8), data)
 
 
-def test_rows_of_any_type_and_strides(tmp_path):
-    rows = random_bytes(60_000).view(np.float32).reshape(-1, 5)[::3]
-    with FileWriter(tmp_path / "file", rows.nbytes) as file:
-        for first in range(0, rows.shape[0], 7):
-            file.append(rows[first : first + 7], first * 20)
-    np.testing.assert_array_equal(np.fromfile(tmp_path / "file", np.float32).reshape(-1, 5), rows)
-
-
-def test_a_gap_and_too_much_are_bugs(tmp_path):
-    with FileWriter(tmp_path / "file", 100) as file:
-        file.append(random_bytes(10))
-        with pytest.raises(InternalError, match="10 bytes at 11 do not follow 10"):
-            file.append(random_bytes(10), 11)
-        with pytest.raises(InternalError, match="do not follow"):
-            file.append(random_bytes(91))
-
-
 def test_a_file_that_got_too_little_is_not_recorded(tmp_path):
     recorded = []
     with (
@@ -193,35 +175,6 @@ def test_errors_of_the_disk_come_out(tmp_path, monkeypatch):
         file.append(data)
     assert journal.keys("blocks f ") == ["blocks f 0"], "the first block is recorded, nothing after it"
     journal.close()
-
-
-def test_a_buffer_is_filled_again_once_it_is_written():
-    written = []
-    go = threading.Event()
-
-    def write(buffer):
-        assert go.wait(10)
-        written.append(int(buffer[0]))
-
-    behind = WriteBehind([np.zeros(1, np.uint8) for _ in range(2)])
-    for value in range(2):  # both buffers are filled before anything is written
-        behind.next_buffer()[:] = value
-        behind.submit(write, behind._buffers[value])
-    go.set()
-    for value in range(2, 7):
-        buffer = behind.next_buffer()
-        buffer[:] = value
-        behind.submit(write, buffer)
-    behind.finish()
-    assert written == list(range(7))
-
-
-def test_an_error_of_a_write_comes_out():
-    behind = WriteBehind([np.zeros(1, np.uint8)])
-    behind.next_buffer()
-    behind.submit(lambda: 1 // 0)
-    with pytest.raises(ZeroDivisionError):
-        behind.finish()
 
 
 @pytest.mark.parametrize("size", [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 7 * BLOCK - 5])

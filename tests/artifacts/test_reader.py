@@ -1,5 +1,4 @@
 import os
-import threading
 
 import numpy as np
 import pytest
@@ -8,7 +7,7 @@ from hypothesis import strategies as st
 
 from tiering import native
 from tiering.artifacts import reader
-from tiering.artifacts.reader import SegmentFile, buffer_bytes, chunks, prefetch
+from tiering.artifacts.reader import SegmentFile, buffer_bytes, chunks
 from tiering.artifacts.storage import aligned_bytes, padded
 from tiering.errors import StorageError
 
@@ -121,42 +120,6 @@ def test_reader_checks_its_buffers(tmp_path):
     assert stream.finish() == [4000]
     with pytest.raises(ValueError, match="expected one of auto, io_uring, threads, found 'mapped'"):
         native.StreamReader([str(path)], [], "mapped")
-
-
-@pytest.mark.skipif("io_uring" not in ENGINES, reason="no io_uring here")
-def test_buffers_are_registered_where_the_limit_allows_it(tmp_path):
-    path = tmp_path / "file"
-    data = np.random.default_rng(3).integers(0, 255, 3 << 20, np.uint8)
-    path.write_bytes(data.tobytes())
-    buffer = aligned_bytes((3 << 20) + 8192)
-    stream = native.StreamReader([str(path)], [buffer], "io_uring")
-    stream.start([(0, 100, data.size - 100, 0, 0)])
-    (at,) = stream.finish()
-    np.testing.assert_array_equal(buffer[at : at + data.size - 100], data[100:])
-    assert stream.registered or os.geteuid() != 0
-
-
-def test_one_result_is_loaded_while_another_is_used():
-    loaded, main = [], threading.get_ident()
-    next_is_there = [threading.Event() for _ in range(6)]
-
-    def load(item):
-        assert threading.get_ident() != main
-        loaded.append(item)
-        next_is_there[item].set()
-        return item
-
-    for result in prefetch(load, range(6)):
-        assert next_is_there[min(result + 1, 5)].wait(10)
-        assert loaded[: result + 1] == list(range(result + 1)) and len(loaded) <= result + 2
-    assert list(prefetch(load, [])) == []
-
-
-def test_an_error_comes_where_its_result_would():
-    results = prefetch(lambda item: 1 // item, [1, 0, 1])
-    assert next(results) == 1
-    with pytest.raises(ZeroDivisionError):
-        next(results)
 
 
 def fill(path, sizes, seed=0):

@@ -97,36 +97,6 @@ def test_cnr_2000(tiering_cli, tmp_path, shared_data):
         np.testing.assert_array_equal(layout.new_to_old()[layout.old_to_new()], np.arange(325_557))
 
 
-def test_score_by_the_sampler(tiering_cli, tmp_path, tiny_dataset):
-    """Every method of the sampler through the command line: what is recorded, shown and said."""
-    graph = tmp_path / "graph"
-    tiering_cli("import", tiny_dataset, "--out", graph).ok()
-    given = ("score", graph, "--fanouts", "to=3;2", "--batch-size", 5, "--force", "--out", tmp_path / "scores")
-    for method, more in (
-        ("presample", ("--epochs", 4, "--first-epoch", 2, "--seed", 8, "--frontier", "new")),
-        ("vip", ("--sampler", "replacement")),
-        ("hybrid", ("--prior-weight", 0.5)),
-    ):
-        made = tiering_cli(*given, "--method", method, *more, "--json").ok()
-        assert made.err == ""
-        assert made.json["columns"] == ["feature", "adjacency"]
-        options = made.json["provenance"]["options"]
-        assert options["sampling"]["fanouts"] == [3, 2] and options["sampling"]["batch_size"] == 5
-        assert {"presample": options.get("epochs") == 4, "vip": "epochs" not in options}.get(method, True)
-        assert made.json["node_types"]["node"]["sum"] > 20  # the training nodes, each once
-        assert "Reads of adjacency per epoch" in tiering_cli("info", tmp_path / "scores").ok().out
-        tiering_cli("check", tmp_path / "scores", "--full").ok()
-    chosen = tiering_cli(*given).ok()
-    assert chosen.err == "note: method hybrid (auto: fanouts are given)\n"
-    said = tiering_cli(*given, "--method", "degree", "--epochs", 3, "--train", "1%").ok().err.splitlines()
-    assert said == [
-        "note: epochs has no effect on degree, only on presample, hybrid",
-        "note: fanouts has no effect on degree, only on presample, vip, hybrid",
-        "note: batch size has no effect on degree, only on presample, vip, hybrid",
-        "note: train has no effect on degree",
-    ]
-
-
 def test_run_goes_on_where_it_stopped(tiering_cli, tmp_path, tiny_dataset):
     (tmp_path / "chain.toml").write_text(
         '[dataset]\npath = "tiny"\n[layout]\ngpu = "10%"\nssd = ["disk"]\n[output]\ndir = "out"\n'

@@ -185,19 +185,6 @@ def test_capacity_is_a_share_of_the_bytes(graph):
     assert found.cached_rows["oracle"] == [0, 2, 3, 6]
 
 
-def test_by_type(graph):
-    """At 9 bytes the cache holds a0: one of a's 4 reads. At 18 it holds a0, a1, b1: 2 of 4, and 1 of b's 4."""
-    types = judged(graph, shares=[0.25, 0.5]).types
-    assert list(types) == ["a", "b"]
-    assert [(t.rows, t.row_bytes, t.row_bytes_from, t.accesses, t.touched_rows) for t in types.values()] == [
-        (4, 8, "features", 4, 4),
-        (2, 2, "features", 4, 2),
-    ]
-    assert types["a"].hit_rates["s"] == [1 / 4, 2 / 4] and types["a"].cached_rows["s"] == [1, 2]
-    assert types["b"].hit_rates["s"] == [0, 1 / 4] and types["b"].cached_rows["s"] == [0, 1]
-    assert types["b"].hit_rates["oracle"] == [1, 1]
-
-
 def test_traffic(graph):
     """gpu 10 B: a0, b1. peer 2 x 8 B: a1, a2 (b0 would make 10 on the first). cpu 2 B: b0. ssd: a3.
 
@@ -224,11 +211,6 @@ def test_traffic(graph):
     # Everything that is read comes from somewhere.
     for entry in document["scores"].values():
         assert sum(link["bytes_per_epoch"] for link in entry["links"].values()) == 40
-
-
-def test_traffic_is_per_epoch(graph):
-    one, three = (judged(graph, tiers=parse_capacities("10"), shares=[0.5], epochs=n).tiers["s"] for n in (1, 3))
-    assert one.moved() == three.moved() == {"gpu_memory": 10, "peer_link": 0, "host_link": 30, "ssd": 0}
 
 
 def test_the_plan_is_that_of_the_layout(graph):

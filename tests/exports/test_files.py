@@ -12,7 +12,6 @@ from jsonschema import Draft202012Validator
 from toy_datasets import toy_dataset, tree_bytes
 
 import tiering
-from tiering.exports.tier_rows import TierRows
 
 
 def read(made, file):
@@ -83,21 +82,6 @@ def test_any_dataset(tmp_path, seed):
     for original in (False, True):
         made = tiering.export_layout(prepared.layout, tmp_path / f"{original}", original_order=original)
         same(prepared, made, original)
-
-
-def test_tiers_are_read_from_any_rank_on_in_pieces_of_any_size(prepared):
-    for name in prepared.layout.feature_types:
-        expected = prepared.rows(name, False)
-        expected = np.ascontiguousarray(expected).view(np.uint8).reshape(expected.shape[0], -1)
-        table = TierRows(prepared.layout.artifact, name)
-        for step in (1, 3, 7, 1000):
-            for begin in range(0, table.rows, 5):
-                at = begin
-                for first, rows in table.pieces(step, begin):
-                    assert first == at and rows.shape[0] == min(step, table.rows - first)
-                    np.testing.assert_array_equal(rows, expected[first : first + rows.shape[0]])
-                    at += rows.shape[0]
-                assert at == table.rows
 
 
 def test_a_layout_is_exported_where_its_source_is_gone(tmp_path, homogeneous):

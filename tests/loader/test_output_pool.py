@@ -13,33 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tiering.loader.tables import resident
-from tiering.loader.tables.resident import OutputPool, rounded_up
+from tiering.loader.tables.resident import OutputPool
 
 MIB = 1 << 20
-
-
-@pytest.mark.parametrize("count", [1, 7, 8, 9, 15, 16, 17, 18, 19, 1000, MIB, MIB + 1, 3 * MIB + 5])
-def test_rounding(count):
-    """The smallest number not below `count` that has at most four significant bits."""
-    found = rounded_up(count)
-    expected = count
-    while expected.bit_length() > 4 and expected % (1 << (expected.bit_length() - 4)):
-        expected += 1
-    assert found == expected
-
-
-def test_memory_is_used_again_and_small_outputs_come_from_the_heap():
-    pool = OutputPool()
-    first = pool.take(2 * MIB)
-    address = first.ctypes.data
-    del first
-    assert pool.free_bytes == 2 * MIB
-    again = pool.take(2 * MIB - 5)
-    assert again.ctypes.data == address and again.size == 2 * MIB - 5 and pool.free_bytes == 0
-    small = pool.take(MIB - 1)
-    assert small.size == MIB - 1 and pool.take(0).size == 0
-    del small
-    assert pool.free_bytes == 0
 
 
 VIEWS = {

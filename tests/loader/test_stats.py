@@ -40,16 +40,6 @@ def test_rows_held_in_memory_are_not_read(kit: Any, build: Any) -> None:
     assert stats.buffer is None
 
 
-def test_a_slow_consumer_is_what_an_epoch_is_bound_by(kit: Any, build: Any) -> None:
-    loader = build(kit.small_graph()).loader(batch_size=64, fanouts=(5,))
-    for _ in loader:
-        time.sleep(0.2)
-    stats = loader.stats()
-    assert stats.seconds["training"] > 0.2 * (len(loader) - 1)
-    assert stats.bound_by == "training"
-    assert "bound by: training" in stats.line()
-
-
 NONE = dict.fromkeys(("training", "setup", "sampling", "disk", "copying", "assembling", "conversion"), 0.0)
 
 

@@ -106,18 +106,6 @@ def test_the_smallest_buffer_serves_and_one_slot_less_is_refused(work, window, h
                 simulated(space, {**slots, size: most - 1}, window, horizon, batches)
 
 
-def test_a_hand_worked_plan():
-    """Two slots. Batch 2 needs row 0 again and batch 3 row 1: row 2 takes the slot of 1, then 1 that of 2."""
-    batches = [[0, 1], [2], [0], [1]]
-    assert simulated(one_table(3), {512: 2}, 1, 3, batches)[:, 3].tolist() == [2, 1, 0, 1]
-    # Nothing known of the future: the last in rank goes, which is 1 as well; without the rule it might be 0.
-    assert simulated(one_table(3), {512: 2}, 1, 0, batches)[:, 3].tolist() == [2, 1, 0, 1]
-    # Row 0 is used at once and again much later: known, it goes; unknown, 1 does.
-    batches = [[0, 1], [2], [1], [0]]
-    assert simulated(one_table(3), {512: 2}, 1, 3, batches)[:, 3].tolist() == [2, 1, 0, 1]
-    assert simulated(one_table(3), {512: 2}, 1, 0, batches)[:, 3].tolist() == [2, 1, 1, 0]
-
-
 @given(spaces(), st.data())
 def test_rows_among_ids(space, data):
     """Ids of each table from its begin on, counted through the tables."""

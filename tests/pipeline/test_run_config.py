@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tiering
-from tiering.errors import ExistsError, InputError, MissingError
+from tiering.errors import ExistsError, InputError
 from tiering.pipeline import chain, run_config
 
 CONFIG = """
@@ -123,14 +123,6 @@ def test_bad_configurations(config: Path, text: str, message: str) -> None:
     assert not (config.parent / "made").exists()
 
 
-def test_missing_files(config: Path) -> None:
-    with pytest.raises(MissingError, match="no such file"):
-        run_config(config.parent / "other.toml")
-    config.write_text('[dataset]\npath = "elsewhere"\n')
-    with pytest.raises(MissingError, match="elsewhere"):
-        run_config(config)
-
-
 def test_scores_that_know_the_sampler(config: Path) -> None:
     score = 'method = "hybrid"\nfanouts = [3, 2]\nbatch_size = 4\nseed = 2'
     config.write_text(CONFIG.replace('method = "wrpr"', score))
@@ -145,14 +137,6 @@ def test_scores_that_know_the_sampler(config: Path) -> None:
     for change in (("seed = 2", "seed = 3"), ("[3, 2]", "[3, 3]"), ('"hybrid"', '"presample"'), ("= 4", "= 5")):
         config.write_text(CONFIG.replace('method = "wrpr"', score.replace(*change)))
         assert "score" in done(run_config(config)), change
-
-
-def test_without_a_method_the_best_known_is_chosen(config: Path) -> None:
-    for section, method in (("", "wrpr"), ("fanouts = [2]\n", "hybrid")):
-        config.write_text(CONFIG.replace('method = "wrpr"\n', section))
-        assert "score" in done(run_config(config))
-        assert tiering.open(config.parent / "made" / "scores").method == method
-        assert done(run_config(config)) == []
 
 
 def test_memory_reaches_the_stages_that_take_it(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,22 +56,6 @@ def seconds_by_hand(tables: SsdTables, slots: int, batches: list[np.ndarray], wi
     return min(sum(DISK.seconds(line[at], line[at + 1]) for line in late) / number for at in (4, 6, 8))
 
 
-def test_large_parts_of_the_graph_need_no_window():
-    """A batch of a third of the rows, in a buffer for little more: rounds are parts of one batch."""
-    tables, batches = tables_of((30_000, ROW)), drawn(12, 30_000, 10_000)
-    choice = choose_config(tables, [(ROW, 11_000)], batches, DISK)
-    assert choice.parts == 8 and choice.window <= 8
-    assert choice.seconds <= min(seconds_by_hand(tables, 11_000, batches, 1, h) for h in (0, 1, 4)) * 1.001
-
-
-def test_small_batches_wait_for_each_other():
-    """Of 60 rows each, in a buffer for 6000: a page of eight rows serves several batches of a large window."""
-    tables, batches = tables_of((30_000, ROW)), drawn(300, 30_000, 60)
-    choice = choose_config(tables, [(ROW, 6000)], batches, DISK)
-    assert choice.window >= 16
-    assert choice.seconds < 0.8 * seconds_by_hand(tables, 6000, batches, 1, 8)
-
-
 @pytest.mark.parametrize("each", [20, 60, 250, 1000, pytest.param(3000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("slots", [4000, 10_000, 29_000])
 def test_the_cheapest_window(each, slots):
@@ -136,28 +120,6 @@ def test_shares_go_by_what_batches_use(nbytes):
     slots = dict(divide_slots(tables, nbytes, {512: 24, 4096: 1}))
     assert slots[512] == pytest.approx(0.75 * nbytes / 520, abs=1)
     assert slots[4096] == pytest.approx(0.25 * nbytes / 4104, abs=1)
-
-
-@given(KINDS, st.data())
-def test_rows_of_a_batch(kinds, data):
-    """Rows are numbered table by table; ids below a table's first on ssd are in memory."""
-    plain = tables_of(*kinds)
-    begins = [data.draw(st.integers(0, 50)) for _ in kinds]
-    tables = SsdTables(plain.types, plain.rows, begins, PAGE, 1)
-    nodes, expected, counted, first = {}, [], {}, 0
-    for name, begin, (count, row_bytes) in zip(tables.types, begins, kinds, strict=True):
-        ids = data.draw(st.lists(st.integers(0, begin + count - 1), unique=True, max_size=20))
-        nodes[name] = np.array(ids, np.int64)
-        cold = [first + rank - begin for rank in ids if rank >= begin]
-        expected += cold
-        counted[row_bytes] = counted.get(row_bytes, 0) + len(cold)
-        first += count
-    found = tables.among(nodes)
-    assert found.tolist() == expected
-    assert tables.row_bytes_of(found) == counted
-    assert tables.num_rows == first
-    for at, (_, _, page, _, in_page) in enumerate(tables.rows):
-        assert tables.type_of_page(page) == tables.type_of_page(page + (kinds[at][0] - 1) // in_page) == f"type {at}"
 
 
 @pytest.mark.parametrize("slots", [20_000, 90_000])

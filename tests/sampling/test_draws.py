@@ -141,15 +141,6 @@ def test_ratios_beyond_the_resolution():
         assert p_value(rows(three), {(0, 3, 1): 0.5, (3, 0, 1): 0.5}) > LEAST
 
 
-@pytest.mark.parametrize("weights", [[0.0, 3, 0, 1, 0], [0.0, 0, 0, 0, 2], [5.0, 0, 0, 0, 0]])
-def test_fewer_positive_edges_than_asked_for_are_all_taken(weights):
-    positive = int(np.count_nonzero(weights))
-    for fanout in (-1, 4, 5, 9):
-        found = draws("weighted", fanout, 5, weights, seed=12, batches=3)
-        assert found.shape[2] == positive
-        assert np.array_equal(np.sort(found, 2), np.broadcast_to(np.flatnonzero(weights), found.shape))
-
-
 def by_clocks(weights, n, rounds, rng):
     """The same law by another method: everyone's clock rings after an exponential time, the first n are taken."""
     times = rng.exponential(size=(rounds, len(weights))) / np.where(weights > 0, weights, 1e-300)
@@ -169,26 +160,6 @@ def test_long_lists_with_weights():
         z = (mine - other)[error > 4e-4] / error[error > 4e-4]
         assert z.size > 80 and abs(z.mean()) * np.sqrt(z.size) < 4 and z.std() < 1.2 and np.abs(z).max() < 4.5
     assert not np.isin(found, np.flatnonzero(weights == 0)).any()
-
-
-def test_columns_of_one_relation_keep_their_own_weights():
-    """Lists of different lengths and weights side by side, one of them empty and one of zeros alone."""
-    lists = [[1, 3], [], [2, 0, 6], [0, 0], [5], [1, 1, 1, 7]]
-    flat = [w for weights in lists for w in weights]
-    dst = np.repeat(np.arange(6), [len(w) for w in lists])
-    graph = homogeneous(len(flat), np.stack([np.arange(len(flat)), dst]))
-    graph._weights[HOMOGENEOUS] = np.array(flat)
-    sampler = NeighborSampler(graph, [1], rule="weighted")
-    found = {v: [] for v in range(6)}
-    for b in range(2000):
-        edges = sampler.sample(np.arange(6), batch=b, positions=True).hops[0][HOMOGENEOUS]
-        for v, place in zip(edges.dst.tolist(), edges.positions.tolist(), strict=True):
-            found[v].append((place,))
-    assert not found[1] and not found[3]
-    for v in (0, 2, 4, 5):
-        start = sum(len(w) for w in lists[:v])
-        assert len(found[v]) == 2000
-        assert p_value(found[v], {(start + i[0],): p for i, p in successive(lists[v], 1).items()}) > LEAST
 
 
 @pytest.mark.parametrize("fanout", [10, 100])

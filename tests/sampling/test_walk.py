@@ -88,20 +88,6 @@ def test_most_visited_of_three_walks(k):
     check(drawn(sampler, 0, 6000), expected, 6000)
 
 
-def test_a_path_by_hand():
-    """2 -> 1 -> 0: without restart every walk from 0 visits 1 and 2 once; 2 has no list."""
-    graph = homogeneous(3, np.array([[2, 1], [1, 0]]))
-    sampler = RandomWalkSampler(graph, [5, 1], num_walks=7, walk_length=3, restart=0)
-    batch = sampler.sample([2, 0])
-    first, second = (hop[sampler.edge_relations[0]] for hop in batch.hops)
-    assert sampler.edge_relations == [HOMOGENEOUS]
-    assert batch.nodes["node"].tolist() == [2, 0, 1]
-    assert (first.src.tolist(), first.dst.tolist()) == ([2, 0], [1, 1])
-    assert first.weights is not None and first.weights.tolist() == [7.0, 7.0]
-    assert (second.src.tolist(), second.dst.tolist()) == ([2, 0], [1, 2])
-    assert batch.num_nodes == [{"node": 2}, {"node": 3}, {"node": 3}]
-
-
 PAPERS = (("author", "writes", "paper"), ("paper", "by", "author"))
 
 
@@ -110,32 +96,6 @@ def papers(keys=None):
     writes = np.array([[0, 0, 1, 1, 2], [0, 1, 1, 2, 3]])
     relations = {PAPERS[0]: writes, PAPERS[1]: writes[::-1, :4], ("paper", "cites", "paper"): np.array([[3], [0]])}
     return ToyGraph({"paper": 4, "author": 3}, relations, keys)
-
-
-def test_metapath_by_hand():
-    """paper <- author <- paper: from paper 0 over its one author to papers 0 and 1."""
-    sampler = RandomWalkSampler(papers(), [4], num_walks=100, walk_length=1, metapaths=[PAPERS])
-    joined = ("paper", "writes/by", "paper")
-    assert sampler.edge_relations == [joined]
-    batch = sampler.sample({"paper": [0, 3]})
-    edges = batch.hops[0][joined]
-    assert edges.weights is not None and edges.weights.sum() == 100 and 50 <= edges.weights[0] < 75
-    assert sorted(batch.nodes["paper"][edges.src].tolist()) == [0, 1]
-    assert edges.dst.tolist() == [0, 0]  # paper 3: its author's list is empty, so no walk arrives
-    assert batch.nodes["author"].size == 0 and sorted(batch.nodes["paper"].tolist()) == [0, 1, 3]
-
-
-def test_metapath_visits():
-    """Two rounds from paper 0, never ending early: round one visits 0 or 1; from 1 the odds are 3:4:1 of 8."""
-    sampler = RandomWalkSampler(papers(), [-1], num_walks=4000, walk_length=2, restart=0, metapaths=[["writes", "by"]])
-    batch = sampler.sample({"paper": [0]})
-    edges = batch.hops[0][sampler.edge_relations[0]]
-    assert edges.weights is not None
-    visits = dict(zip(batch.nodes["paper"][edges.src].tolist(), edges.weights.tolist(), strict=True))
-    assert sum(visits.values()) == 8000 and set(visits) == {0, 1, 2}
-    # P(round 2 at 0) = 1/2 * 1/2 + 1/2 * 1/4 = 3/8, at 1: 1/2 * 1/2 + 1/2 * 1/2 = 1/2, at 2: 1/2 * 1/4 = 1/8
-    for paper, mean in ((0, 4000 * (1 / 2 + 3 / 8)), (1, 4000 * (1 / 2 + 1 / 2)), (2, 4000 / 8)):
-        assert abs(visits[paper] - mean) < 5 * np.sqrt(2 * 4000 / 4)
 
 
 def test_default_metapaths_and_one_way_ones():

@@ -93,10 +93,6 @@ class RankProcess:
                 break
         return batches
 
-    def features(self, epoch: int) -> dict[int, dict[str, Any]]:
-        """Rows of an epoch's batches by node type."""
-        return {b.index: {t: x.float().numpy() for t, x in b.features.items()} for b in self.loader.epoch(epoch)}
-
     def epoch_in_step(self, epoch: int) -> list[Any]:
         """The same where ranks wait for each other at each batch, as they do to add up gradients."""
         batches = []

@@ -244,15 +244,6 @@ def test_of_several_ranks_each_takes_its_share_of_free_memory(layout, options, m
     assert layout.loader(device="cuda", **options, rank=0, world_size=1).features["node"].preloaded
 
 
-def test_tables_of_several_types_are_preloaded(gpu, kit, build, options):
-    layout = build(odd_graph(kit, images=2))
-    loader = layout.loader(device="cuda", memory=spare(1 << 30), **options)
-    assert {t: getattr(table, "preloaded", None) for t, table in loader.features.items()} == {
-        "author": True, "paper": True, "topic": False,
-    }  # fmt: skip
-    assert contents(loader.epoch(0)) == truth(layout, options, 0)
-
-
 def test_epochs_that_end_early_leave_nothing(gpu, layout, options):
     """A break, an exception, an epoch that is dropped: threads and page-locked memory are as after a whole one."""
     loader = tight_loader(layout, 30, device="cuda", window=1, prefetch=3, **options)

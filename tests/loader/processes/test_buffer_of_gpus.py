@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from rank_processes import ROWS, expect_epoch, started
-from tight_memory import ROW_BYTES, wide_hetero_graph
+from rank_processes import ROWS, expect_epoch
+from tight_memory import ROW_BYTES
 
 
 @pytest.fixture
@@ -62,26 +59,6 @@ def test_the_smallest_buffer_of_gpus_and_kernels_that_are_late(order: str, start
         assert ranks.all("left_over") == [[]] * 2
 
 
-def test_several_types_of_rows_through_one_buffer_of_gpus(
-    kit: Any, build: Callable[..., Any], options: dict[str, Any], tmp_path: Path
-) -> None:
-    """Slots of two sizes: each rank spreads what it is told over the ids of its types."""
-    data = wide_hetero_graph(kit, images=2)
-    for nodes in data.nodes.values():
-        nodes.tiers = (nodes.tiers[0], 0, nodes.tiers[1] + nodes.tiers[2])
-    layout = build(data)
-    alone = layout.loader(**{**options, "device": "cpu"}, features="memory", rank=0, world_size=1)
-    expected = {b.index: {t: x.float().numpy() for t, x in b.features.items()} for b in alone.epoch(0)}
-    with started(2, layout.path, tmp_path, options) as ranks:
-        ranks.open_tight(60)
-        shares = ranks.all("features", 0)
-    assert {index for share in shares for index in share} == set(expected)
-    for share in shares:
-        for index, features in share.items():
-            for t, rows in features.items():
-                np.testing.assert_array_equal(rows, expected[index][t])
-
-
 @pytest.mark.parametrize("leaver", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_slots_of_a_gpu_that_breaks_off_are_kept_while_its_kernels_read(leaver: int, start: Any, alone: Any) -> None:
     """The other rank gets all its batches, and the next epoch is whole."""
@@ -102,20 +79,6 @@ def test_slots_of_a_gpu_that_breaks_off_are_kept_while_its_kernels_read(leaver: 
         assert 1 < len(ended) <= len(released)  # others were on their way to the rank when it left
         assert all(end < release for end, release in zip(ended, released, strict=False))
         expect_epoch(ranks.all("epoch", 1), alone(1))
-
-
-@pytest.mark.parametrize("killed", [0, pytest.param(1, marks=pytest.mark.slow)])
-def test_a_rank_with_a_gpu_that_is_killed_is_named(killed: int, start: Any) -> None:
-    """In the middle of an epoch, while kernels of both read slots."""
-    with start() as ranks:
-        ranks.open_tight(60)
-        ranks.all("late", 0.05)
-        assert ranks.all("pause", 0, 2) == ["paused"] * 2
-        pid = ranks.kill(killed)
-        kind, message = ranks.one(1 - killed, "go on")
-        assert kind == "DeviceError"
-        assert re.search(rf"rank {killed} \(process {pid}\).* has ended", message), message
-        assert ranks.one(1 - killed, "left_over") == []
 
 
 def test_rows_that_fit_are_locked_in_memory_that_gpus_share(start: Any, alone: Any) -> None:
