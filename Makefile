@@ -31,7 +31,7 @@ help:
 	@echo "make cuda       build the CUDA part's tests where nvcc is found, and run them where there is a GPU"
 	@echo "make gpu-test   on a machine with a GPU: the CUDA tests, under compute-sanitizer too, and the loader's"
 	@echo "make gpu-bench  on a machine with a GPU: beside copies and torch; writes docs/benchmarks and docs/gpu.md"
-	@echo "make gpu-bundle what a machine with a GPU and no network takes, in dist/gpu-bundle: sources, wheels, scripts"
+	@echo "make gpu-bundle what a machine with a GPU and no network takes, in dist/gpu-bundle: sources, scripts"
 	@echo "make wheel      a wheel that installs without a compiler, in dist/ (CUDA=ALL: with the part for GPUs)"
 	@echo "make bench      speed beside scipy, DGL and fio, both sides in one run; one of them: make bench NAMES=ssd"
 	@echo "make docs       the docs as a site, in build/site"
@@ -134,8 +134,8 @@ gpu-bench: $(VENV)/.dev
 	@$(BIN)/python -m benchmarks gpu --docs docs --row-bytes 1024
 
 # NODE_PYTHON: a Python of that machine's version, whose headers travel too.
-gpu-bundle: $(VENV)/.base
-	@PYTHON=$(BIN)/python benchmarks/gpu/bundle/make dist/gpu-bundle
+gpu-bundle:
+	@benchmarks/gpu/bundle/make dist/gpu-bundle
 
 bench: $(VENV)/.dev
 	@$(BIN)/python -m benchmarks $(NAMES)

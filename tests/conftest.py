@@ -38,7 +38,7 @@ really_sync = os.fsync
 os.fsync = os.fdatasync = lambda file: None
 
 
-LOADED_LATER = ("torch.distributed", "jsonschema", "tqdm")
+LOADED_LATER = ("torch.distributed", "tqdm")
 EXTRA = re.compile(
     r"(ptx|loader/gpu|benchmarks)/|.*/test_(ray|cut_off|pygs_own)\w*\.py|.*dgl\w*\.py|test_(cuda|examples|notebooks|site)\.py"
 )

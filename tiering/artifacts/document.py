@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from functools import lru_cache, reduce
-from itertools import islice
-from operator import getitem
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from tiering.artifacts.checksum import digest_bytes
 from tiering.artifacts.manifest import External, FileEntry, Manifest, Problem, body_problem, raise_problems
-from tiering.artifacts.schema_check import fits
+from tiering.artifacts.schema_check import schema_problems, shorten
 from tiering.artifacts.storage import OpenDirectory, storage_errors
 from tiering.errors import FormatError, MissingError
 from tiering.text.arguments import nameable
@@ -26,8 +23,6 @@ KINDS = tuple(MINORS)
 # Names allowed in ``requires``; any other is refused.
 SUPPORTED_FEATURES = frozenset({"first", "edge_tables", "table_order"})
 MAX_MANIFEST_BYTES = 4 * 1024 * 1024
-_MOST_PROBLEMS = 100  # problems that are listed of one manifest: a foreign one has as many as it has lines
-_MOST_WORDS = 200  # characters of a problem: the schema's own messages quote what they object to
 
 
 def write_document(document: Mapping[str, Any]) -> bytes:
@@ -61,7 +56,7 @@ def read_manifest(directory: OpenDirectory, kind: str | None = None) -> Manifest
     try:
         document = json.loads(data.decode(), object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise FormatError(f"{file}: not valid JSON ({_short(str(error))}); make the artifact again") from error
+        raise FormatError(f"{file}: not valid JSON ({shorten(str(error))}); make the artifact again") from error
     raise_problems(directory.path, document_problems(document, kind, data))
     major, minor = map(int, document["version"].split("."))
     files = {n: FileEntry(e["dtype"], tuple(e["shape"]), e["checksum"]) for n, e in document["files"].items()}
@@ -86,45 +81,6 @@ def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is no number of JSON")
 
 
-@lru_cache
-def schema(kind: str) -> dict[str, Any]:
-    """Return the JSON schema of a kind's manifest, from the package or, in a source tree, from ``data_specs``."""
-    package, name = Path(__file__).resolve().parent.parent, f"{kind}.schema.json"
-    for path in (package / "schemas" / name, package.parent / "data_specs" / "schemas" / name):
-        if path.is_file():
-            return cast("dict[str, Any]", json.loads(path.read_text()))
-    raise MissingError(f"{name}: not found in the package's directory; reinstall tiering")
-
-
-@lru_cache
-def _validator(kind: str) -> Any:
-    from jsonschema import Draft202012Validator, validators
-
-    # JSON schema takes 10.0 for a whole number; Python would go on with a float.
-    whole = Draft202012Validator.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)
-    return validators.extend(Draft202012Validator, type_checker=whole)(_plain_schema(kind))
-
-
-@lru_cache
-def _plain_schema(kind: str) -> Any:
-    return _without_references(schema(kind), kind)
-
-
-def _without_references(part: Any, kind: str) -> Any:
-    """Return part of a schema with every ``$ref`` replaced by its target: validators look it up each time."""
-    if isinstance(part, list):
-        return [_without_references(entry, kind) for entry in part]
-    if not isinstance(part, dict):
-        return part
-    plain = {key: _without_references(value, kind) for key, value in part.items() if key not in ("$ref", "$defs")}
-    if "$ref" not in part:
-        return plain
-    file, _, path = part["$ref"].partition("#/")
-    owner = file.removesuffix(".schema.json") or kind
-    target = _without_references(reduce(getitem, path.split("/"), schema(owner)), owner)
-    return {**plain, "allOf": [*plain.get("allOf", []), target]} if plain else target
-
-
 def document_problems(document: Any, kind: str | None = None, data: bytes | None = None) -> list[Problem]:
     """Return the problems of a parsed manifest that show without its files; `data`: the bytes that were sealed."""
     if not isinstance(document, dict) or not isinstance(document.get("format"), str):
@@ -132,7 +88,7 @@ def document_problems(document: Any, kind: str | None = None, data: bytes | None
     actual = document["format"].removeprefix("tiering.")
     if not document["format"].startswith("tiering.") or actual not in KINDS:
         known = ", ".join(f"tiering.{known}" for known in KINDS)
-        what = _short(repr(document["format"]))
+        what = shorten(repr(document["format"]))
         return [Problem(MANIFEST, f"expected a format out of {known}; found {what}", "version")]
     if problem := _version_problem(document, actual, data):
         return [problem]
@@ -144,23 +100,11 @@ def document_problems(document: Any, kind: str | None = None, data: bytes | None
     return problems or list(_entry_problems(document))
 
 
-def schema_problems(document: Any, name: str) -> Iterator[tuple[str, str]]:
-    """Yield what is wrong with a document by the schema of that name: where, and what."""
-    if fits(document, _plain_schema(name)):
-        return
-    for error in islice(_validator(name).iter_errors(document), _MOST_PROBLEMS):
-        yield _short(".".join(str(part) for part in error.absolute_path)) or "document", _short(error.message)
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _MOST_WORDS else f"{text[:_MOST_WORDS]}..."
-
-
 def _version_problem(document: dict[str, Any], kind: str, data: bytes | None) -> Problem | None:
     version = document.get("version")
     match = re.fullmatch(r"(0|[1-9][0-9]{0,3})\.(0|[1-9][0-9]{0,3})", version if isinstance(version, str) else "")
     if not match:
-        return Problem(MANIFEST, f"expected a version such as {MAJOR}.0, found {_short(repr(version))}", "version")
+        return Problem(MANIFEST, f"expected a version such as {MAJOR}.0, found {shorten(repr(version))}", "version")
     if int(match.group(1)) != MAJOR:
         message = f"format version {match.group(0)} cannot be read: this package reads {MAJOR}.x"
         return Problem(MANIFEST, message, "version")
@@ -169,7 +113,7 @@ def _version_problem(document: dict[str, Any], kind: str, data: bytes | None) ->
     requires = document.get("requires")
     texts = requires if isinstance(requires, list) and all(isinstance(name, str) for name in requires) else []
     if unknown := ", ".join(sorted(set(texts) - SUPPORTED_FEATURES)):
-        return Problem(MANIFEST, f"requires features this package does not know: {_short(unknown)}", "version")
+        return Problem(MANIFEST, f"requires features this package does not know: {shorten(unknown)}", "version")
     return None
 
 
@@ -185,7 +129,7 @@ def _seal_problem(document: dict[str, Any], sealed: bool, data: bytes | None) ->
     line = f'\n "checksum": {json.dumps(seal)},'.encode()
     digest = digest_bytes(data.replace(line, b"", 1))
     if data.count(line) != 1 or digest != seal:
-        message = f"changed after it was written: expected {_short(seal)}, found {digest}"
+        message = f"changed after it was written: expected {shorten(seal)}, found {digest}"
         return Problem(MANIFEST, message, "checksum")
     return None
 

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tiering.artifacts.document import schema_problems
 from tiering.artifacts.manifest import Relation
+from tiering.artifacts.schema_check import schema_problems
 from tiering.artifacts.storage import entries, file_exists, is_folder, require_file
 from tiering.datasets.options import SPLIT_RULES, ImportOptions
 from tiering.errors import InputError, MissingError

@@ -8,7 +8,6 @@ shown facts 60 python3 "$bundle/facts.py" "$out/facts.json"
 # pip need not be there: the packages of python3, pip among them, are seen from the new environment, wherever they lie.
 step environment 60 python3 -m venv --without-pip "$work/venv"
 step "its packages" 60 python3 "$bundle/see_packages.py" "$python"
-step wheels 60 "$python" -m pip install --no-index --no-compile --find-links "$bundle/wheels" "jsonschema>=4.18"
 
 build=("-Cbuild-dir=$work/build" -Ccmake.define.TIERING_CUDA="${CUDA:-ON}" -Ccmake.define.TIERING_CUDA_TESTS="${CUDA_TESTS:-ON}")
 export CMAKE_PREFIX_PATH=$bundle/liburing # where liburing's headers are looked for, after the system's
