@@ -81,8 +81,9 @@ class BoundSampler {
 
   std::vector<GrowingArray<int64_t>> sample_nodes(const Seeds& seeds, uint64_t epoch, uint64_t batch,
                                                   const Counters& features, const Counters& adjacency) {
+    if (features.empty()) return sampler_->sample_nodes(all(seeds), epoch, batch, nullptr);
     const AccessCounts counts = view_counts(features, adjacency);
-    return sampler_->sample_nodes(all(seeds), epoch, batch, features.empty() ? nullptr : &counts);
+    return sampler_->sample_nodes(all(seeds), epoch, batch, &counts);
   }
 
   void count_accesses(const Epoch& seeds, uint64_t epoch, int64_t first, int64_t last, const Counters& features,
@@ -116,11 +117,13 @@ class BoundSampler {
 
   static std::vector<int64_t*> view_counters(const Counters& counters, const std::vector<int64_t>& sizes,
                                              const std::string& what) {
+    TIERING_EXPECT(counters.size() == sizes.size(), what, " counters: expected ", sizes.size(), " arrays, found ",
+                   counters.size());
     std::vector<int64_t*> views;
     for (const std::span<int64_t> one : counters) {
       const size_t i = views.size();
-      TIERING_EXPECT(i < sizes.size() && static_cast<int64_t>(one.size()) == sizes[i], what, " counters ", i,
-                     ": found ", one.size(), " entries, expected one per node");
+      TIERING_EXPECT(static_cast<int64_t>(one.size()) == sizes[i], what, " counters ", i, ": found ", one.size(),
+                     " entries, expected one per node");
       views.push_back(one.data());
     }
     return views;

@@ -5,7 +5,7 @@
 
 #include "check.hpp"
 #include "lists.hpp"
-#include "tiering/sampling/layer_hop.hpp"
+#include "sampling/layer_hop.hpp"
 
 using namespace tiering;
 using namespace tiering::test;

@@ -40,16 +40,6 @@ void for_cuts(int threads, int64_t n, Body&& body) {
   });
 }
 
-/// Column cut for part t of `parts` so that every part holds about the same number of *edges*:
-/// returns the first column whose indptr is >= the part's share. indptr has n + 1 entries.
-inline int64_t edge_cut(const int64_t* indptr, int64_t n, int parts, int t) {
-  if (t <= 0) return 0;
-  if (t >= parts) return n;
-  const int64_t first = indptr[0], total = indptr[n] - first;
-  const int64_t target = first + even_cut(total, parts, t).first;
-  return std::lower_bound(indptr, indptr + n, target) - indptr;
-}
-
 /// Calls body(block) for block in [0, blocks), blocks handed out dynamically. Use only where the result does not
 /// depend on which thread runs which block.
 template <typename Body>

@@ -9,8 +9,6 @@ namespace tiering {
 
 namespace {
 
-bool valid(double weight) { return weight >= 0 && std::isfinite(weight); }
-
 [[noreturn]] void bad_weight(const std::string& what, int64_t edge, double weight) {
   std::ostringstream text;
   text << "weights of " << what << ": expected finite weights of 0 or more, found " << weight << " at edge " << edge;
@@ -54,21 +52,16 @@ Buffer<uint64_t> cumulative_weights(const RelationView& relation, int64_t num_co
     throw InputError(error.what(), InputError::Subject::adjacency);
   }
   Buffer<uint64_t> sums(edges);
-  std::vector<int64_t> bad(static_cast<size_t>(threads), -1);
   std::atomic<bool> positive{false};
-  for_cuts(threads, edges, [&](int64_t first, int64_t last, int t) {
+  for_cuts(threads, edges, [&](int64_t first, int64_t last) {
     for (int64_t e = first; e < last; ++e)
-      if (!valid(weights[e])) {
-        bad[static_cast<size_t>(t)] = e;
-        return;
-      }
+      if (!(weights[e] >= 0 && std::isfinite(weights[e]))) bad_weight(what, e, weights[e]);
   });
-  for (const int64_t edge : bad)  // the first of all edges, whatever the number of threads
-    if (edge >= 0) bad_weight(what, edge, weights[edge]);
-  run_team(threads, [&](int t) {
+  constexpr int64_t kColumns = 4096;
+  for_blocks(threads, (num_columns + kColumns - 1) / kColumns, [&](int64_t block) {
     bool any = false;
-    const int64_t end = edge_cut(relation.indptr, num_columns, threads, t + 1);
-    for (int64_t v = edge_cut(relation.indptr, num_columns, threads, t); v < end; ++v) {
+    const int64_t end = std::min(num_columns, (block + 1) * kColumns);
+    for (int64_t v = block * kColumns; v < end; ++v) {
       const int64_t begin = relation.indptr[v], column_end = relation.indptr[v + 1];
       if (begin < 0 || column_end > edges) changed_meanwhile();
       if (begin < column_end) any |= sum_column(weights, begin, column_end, sums.data());

@@ -1,8 +1,8 @@
 // One hop over one relation: the kernel of neighbour sampling.
 #pragma once
 
+#include "hop_task.hpp"
 #include "tiering/sampling/draw.hpp"
-#include "tiering/sampling/hop_task.hpp"
 
 namespace tiering {
 

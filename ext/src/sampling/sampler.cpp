@@ -9,9 +9,9 @@
 #include <numeric>
 #include <random>
 
+#include "layer_hop.hpp"
 #include "relation_hop.hpp"
-#include "tiering/sampling/layer_hop.hpp"
-#include "tiering/sampling/walk_hop.hpp"
+#include "walk_hop.hpp"
 
 namespace tiering {
 
@@ -20,15 +20,6 @@ namespace {
 struct Frontiers {  // half-open ranges of the lists, per type
   std::vector<int64_t> begin, end;
 };
-
-void check(const SamplerConfig& config) {
-  const auto types = static_cast<int>(config.num_nodes.size());
-  TIERING_EXPECT(static_cast<int>(config.node_keys.size()) == types, "node_keys: one entry per node type");
-  for (size_t t = 0; t < config.node_keys.size(); ++t)
-    TIERING_EXPECT(config.node_keys[t].data == nullptr || config.node_keys[t].size == config.num_nodes[t],
-                   "node_keys of type ", config.type_name(t), ": expected ", config.num_nodes[t], " entries, found ",
-                   config.node_keys[t].size);
-}
 
 StreamUse stream_use(Rule rule) {
   if (rule == Rule::pinsage) return StreamUse::pinsage;
@@ -57,15 +48,6 @@ struct Sampler::Workspace {
     edge_hints.resize(c.fanouts.size(), std::vector<int64_t>(c.num_groups(), 0));
   }
 
-  void start(const BatchSeeds& seeds);
-  void add_seeds(size_t type, std::span<const int64_t> seeds);
-  void sample(const BatchSeeds& seeds, uint64_t epoch, uint64_t batch, bool want_positions,
-              std::vector<std::vector<SampledEdges>>* hops);
-  void sample_group(size_t hop, size_t group, uint64_t stream, bool want_positions, SampledEdges* edges);
-  void sample_relation(size_t relation, const HopTask& task);
-  std::vector<int64_t> sizes() const;
-  void add_counts(const AccessCounts& counts, bool shared) const;
-
   const SamplerConfig& config;
   const std::vector<Buffer<uint64_t>>& sums;
   std::vector<NodeTable> tables;                 // per type
@@ -80,113 +62,112 @@ struct Sampler::Workspace {
   LayerHop layer;
   const std::vector<int64_t*>* reads = nullptr;  // counters of the lists that walks read, per relation
   bool shared_reads = false;
-};
 
-void Sampler::Workspace::start(const BatchSeeds& seeds) {
-  TIERING_EXPECT(seeds.size() == tables.size(), "seeds: expected one list per node type");
-  num_nodes.clear();
-  frontiers.clear();
-  for (size_t t = 0; t < tables.size(); ++t) {
-    tables[t].start(config.num_nodes[t]);
-    add_seeds(t, seeds[t]);
-  }
-  num_nodes.push_back(sizes());
-}
-
-void Sampler::Workspace::add_seeds(size_t type, std::span<const int64_t> seeds) {
-  TIERING_EXPECT(seeds.size() < INT32_MAX, "seeds: at most 2^31 - 1 per batch");
-  tables[type].make_room(static_cast<int64_t>(seeds.size()));
-  for (size_t i = 0; i < seeds.size(); ++i) {
-    const int64_t id = read_once(seeds[i]);
-    TIERING_EXPECT(id >= 0 && id < config.num_nodes[type], "seed ", i, " of type ", config.type_name(type), ": id ", id,
-                   " is outside 0..", config.num_nodes[type] - 1);
-    tables[type].insert(id);
-  }
-}
-
-std::vector<int64_t> Sampler::Workspace::sizes() const {
-  std::vector<int64_t> sizes;
-  sizes.reserve(tables.size());
-  for (const auto& table : tables) sizes.push_back(table.size());
-  return sizes;
-}
-
-void Sampler::Workspace::sample(const BatchSeeds& seeds, uint64_t epoch, uint64_t batch, bool want_positions,
-                                std::vector<std::vector<SampledEdges>>* hops) {
-  start(seeds);
-  std::vector<int64_t> before(tables.size(), 0);
-  for (size_t hop = 0; hop < config.fanouts.size(); ++hop) {
-    const std::vector<int64_t> now = num_nodes.back();
-    frontiers.push_back({config.frontier == Frontier::all ? std::vector<int64_t>(tables.size(), 0) : before, now});
-    if (hops != nullptr) hops->emplace_back(config.num_groups());
-    for (size_t g = 0; g < config.num_groups(); ++g) {
-      const uint64_t stream = fold_key(stream_use(config.rule), {config.seed, epoch, batch, hop, g});
-      sample_group(hop, g, stream, want_positions, hops == nullptr ? nullptr : &(*hops)[hop][g]);
+  void start(const BatchSeeds& seeds) {
+    TIERING_EXPECT(seeds.size() == tables.size(), "seeds: expected one list per node type");
+    num_nodes.clear();
+    frontiers.clear();
+    for (size_t t = 0; t < tables.size(); ++t) {
+      tables[t].start(config.num_nodes[t]);
+      add_seeds(t, seeds[t]);
     }
-    before = now;
     num_nodes.push_back(sizes());
   }
-}
 
-void Sampler::Workspace::sample_group(size_t hop, size_t group, uint64_t stream, bool want_positions,
-                                      SampledEdges* edges) {
-  const size_t src = config.src_type(group), dst = config.dst_type(group);
-  const Frontiers& frontier = frontiers.back();
-  const int64_t fanout = config.fanouts[hop][group];
-  if (fanout == 0 || frontier.begin[dst] == frontier.end[dst]) return;
-  const int64_t expected = edge_hints[hop][group] + edge_hints[hop][group] / 16;
-  if (edges != nullptr) edges->make_room(expected, want_positions, config.weighs_edges());
-  const bool walking = config.rule == Rule::pinsage;
-  const HopTask task{.relation = walking ? nullptr : &config.relations[group],
-                     .num_src = config.num_nodes[src],
-                     .relations = &config.relations,
-                     .num_nodes = &config.num_nodes,
-                     .rule = &config.walks,
-                     .metapath = walking ? &config.walks.metapaths[group] : nullptr,
-                     .destination_keys = config.node_keys[dst],
-                     .source_keys = config.node_keys[src],
-                     .fanout = fanout,
-                     .stream = stream,
-                     .frontier_begin = frontier.begin[dst],
-                     .frontier_end = frontier.end[dst],
-                     .known = frontier.end[src],
-                     .sources = &tables[src],
-                     .destinations = &tables[dst],
-                     .edges = edges,
-                     .want_positions = want_positions,
-                     .reads = reads,
-                     .shared_reads = shared_reads};
-  if (walking)
-    walks.run(task);
-  else
-    about(config.relations[group].label(group), [&] { sample_relation(group, task); });
-  if (edges != nullptr) edge_hints[hop][group] = edges->src.size();
-}
-
-void Sampler::Workspace::sample_relation(size_t relation, const HopTask& task) {
-  if (config.rule == Rule::ladies) {
-    layer.run(task);
-  } else if (config.rule == Rule::uniform) {
-    RelationHop(task, uniform, scratch).run();
-  } else if (config.rule == Rule::replacement) {
-    RelationHop(task, replacement, scratch).run();
-  } else {
-    weighted.use(sums[relation].data());
-    RelationHop(task, weighted, scratch).run();
-  }
-}
-
-void Sampler::Workspace::add_counts(const AccessCounts& counts, bool shared) const {
-  for (size_t t = 0; t < tables.size(); ++t)
-    if (counts.features[t] != nullptr) count_nodes(tables[t].nodes(), 0, tables[t].size(), counts.features[t], shared);
-  if (config.rule == Rule::pinsage) return;  // counted step by step, as `reads`
-  for (size_t hop = 0; hop < config.fanouts.size(); ++hop)
-    for (size_t r = 0; r < config.relations.size(); ++r) {
-      if (config.fanouts[hop][r] == 0 || counts.adjacency[r] == nullptr) continue;
-      const auto dst = static_cast<size_t>(config.relations[r].dst_type);
-      count_nodes(tables[dst].nodes(), frontiers[hop].begin[dst], frontiers[hop].end[dst], counts.adjacency[r], shared);
+  void add_seeds(size_t type, std::span<const int64_t> seeds) {
+    TIERING_EXPECT(seeds.size() < INT32_MAX, "seeds: at most 2^31 - 1 per batch");
+    tables[type].make_room(static_cast<int64_t>(seeds.size()));
+    for (size_t i = 0; i < seeds.size(); ++i) {
+      const int64_t id = read_once(seeds[i]);
+      TIERING_EXPECT(id >= 0 && id < config.num_nodes[type], "seed ", i, " of type ", config.type_name(type), ": id ",
+                     id, " is outside 0..", config.num_nodes[type] - 1);
+      tables[type].insert(id);
     }
-}
+  }
+
+  std::vector<int64_t> sizes() const {
+    std::vector<int64_t> sizes;
+    sizes.reserve(tables.size());
+    for (const auto& table : tables) sizes.push_back(table.size());
+    return sizes;
+  }
+
+  void sample(const BatchSeeds& seeds, uint64_t epoch, uint64_t batch, bool want_positions,
+              std::vector<std::vector<SampledEdges>>* hops) {
+    start(seeds);
+    std::vector<int64_t> before(tables.size(), 0);
+    for (size_t hop = 0; hop < config.fanouts.size(); ++hop) {
+      const std::vector<int64_t> now = num_nodes.back();
+      frontiers.push_back({config.frontier == Frontier::all ? std::vector<int64_t>(tables.size(), 0) : before, now});
+      if (hops != nullptr) hops->emplace_back(config.num_groups());
+      for (size_t g = 0; g < config.num_groups(); ++g) {
+        const uint64_t stream = fold_key(stream_use(config.rule), {config.seed, epoch, batch, hop, g});
+        sample_group(hop, g, stream, want_positions, hops == nullptr ? nullptr : &(*hops)[hop][g]);
+      }
+      before = now;
+      num_nodes.push_back(sizes());
+    }
+  }
+
+  void sample_group(size_t hop, size_t group, uint64_t stream, bool want_positions, SampledEdges* edges) {
+    const size_t src = config.src_type(group), dst = config.dst_type(group);
+    const Frontiers& frontier = frontiers.back();
+    const int64_t fanout = config.fanouts[hop][group];
+    if (fanout == 0 || frontier.begin[dst] == frontier.end[dst]) return;
+    const int64_t expected = edge_hints[hop][group] + edge_hints[hop][group] / 16;
+    if (edges != nullptr) edges->make_room(expected, want_positions, config.weighs_edges());
+    const bool walking = config.rule == Rule::pinsage;
+    const HopTask task{.config = &config,
+                       .relation = walking ? nullptr : &config.relations[group],
+                       .metapath = walking ? &config.walks.metapaths[group] : nullptr,
+                       .num_src = config.num_nodes[src],
+                       .destination_keys = config.node_keys[dst],
+                       .source_keys = config.node_keys[src],
+                       .fanout = fanout,
+                       .stream = stream,
+                       .frontier_begin = frontier.begin[dst],
+                       .frontier_end = frontier.end[dst],
+                       .known = frontier.end[src],
+                       .sources = &tables[src],
+                       .destinations = &tables[dst],
+                       .edges = edges,
+                       .want_positions = want_positions,
+                       .reads = reads,
+                       .shared_reads = shared_reads};
+    if (walking)
+      walks.run(task);
+    else
+      about(config.relations[group].label(group), [&] { sample_relation(group, task); });
+    if (edges != nullptr) edge_hints[hop][group] = edges->src.size();
+  }
+
+  void sample_relation(size_t relation, const HopTask& task) {
+    if (config.rule == Rule::ladies) {
+      layer.run(task);
+    } else if (config.rule == Rule::uniform) {
+      RelationHop(task, uniform, scratch).run();
+    } else if (config.rule == Rule::replacement) {
+      RelationHop(task, replacement, scratch).run();
+    } else {
+      weighted.use(sums[relation].data());
+      RelationHop(task, weighted, scratch).run();
+    }
+  }
+
+  void add_counts(const AccessCounts& counts, bool shared) const {
+    for (size_t t = 0; t < tables.size(); ++t)
+      if (counts.features[t] != nullptr)
+        count_nodes(tables[t].nodes(), 0, tables[t].size(), counts.features[t], shared);
+    if (config.rule == Rule::pinsage) return;  // counted step by step, as `reads`
+    for (size_t hop = 0; hop < config.fanouts.size(); ++hop)
+      for (size_t r = 0; r < config.relations.size(); ++r) {
+        if (config.fanouts[hop][r] == 0 || counts.adjacency[r] == nullptr) continue;
+        const auto dst = static_cast<size_t>(config.relations[r].dst_type);
+        count_nodes(tables[dst].nodes(), frontiers[hop].begin[dst], frontiers[hop].end[dst], counts.adjacency[r],
+                    shared);
+      }
+  }
+};
 
 void Sampler::GiveBack::operator()(Workspace* workspace) const {
   const std::lock_guard lock(sampler->mutex_);
@@ -207,7 +188,12 @@ std::unique_ptr<Sampler::Workspace, Sampler::GiveBack> Sampler::borrow() {
 }
 
 Sampler::Sampler(SamplerConfig config, int threads) : config_(std::move(config)) {
-  check(config_);
+  const size_t types = config_.num_nodes.size();
+  TIERING_EXPECT(config_.node_keys.size() == types, "node_keys: one entry per node type");
+  for (size_t t = 0; t < types; ++t)
+    TIERING_EXPECT(config_.node_keys[t].data == nullptr || config_.node_keys[t].size == config_.num_nodes[t],
+                   "node_keys of type ", config_.type_name(t), ": expected ", config_.num_nodes[t], " entries, found ",
+                   config_.node_keys[t].size);
   if (config_.rule != Rule::weighted) return;
   for (size_t r = 0; r < config_.relations.size(); ++r) {
     const RelationView& relation = config_.relations[r];
@@ -230,7 +216,6 @@ SampledBatch Sampler::sample(const BatchSeeds& seeds, uint64_t epoch, uint64_t b
 
 std::vector<GrowingArray<int64_t>> Sampler::sample_nodes(const BatchSeeds& seeds, uint64_t epoch, uint64_t batch,
                                                          const AccessCounts* counts) {
-  if (counts != nullptr) check_counts(*counts);
   const auto workspace = borrow();
   workspace->reads = counts == nullptr ? nullptr : &counts->adjacency;
   workspace->shared_reads = true;
@@ -241,15 +226,8 @@ std::vector<GrowingArray<int64_t>> Sampler::sample_nodes(const BatchSeeds& seeds
   return nodes;
 }
 
-void Sampler::check_counts(const AccessCounts& counts) const {
-  TIERING_EXPECT(
-      counts.features.size() == config_.num_nodes.size() && counts.adjacency.size() == config_.relations.size(),
-      "counts: expected one array per node type and one per relation");
-}
-
 void Sampler::count_accesses(const EpochSeeds& seeds, uint64_t epoch, int64_t first, int64_t last,
                              const AccessCounts& counts, int threads) {
-  check_counts(counts);
   const size_t types = config_.num_nodes.size();
   TIERING_EXPECT(seeds.ids.size() == types && seeds.offsets.size() == types, "seeds: expected one list per node type");
   for (const auto& offsets : seeds.offsets)

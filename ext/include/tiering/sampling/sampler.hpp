@@ -73,17 +73,17 @@ struct SamplerConfig {
   /// Edges come in groups: one per relation; with random walks one per metapath.
   size_t num_groups() const { return rule == Rule::pinsage ? walks.metapaths.size() : relations.size(); }
   /// Node types that the edges of a group come from and go to.
-  size_t src_type(size_t group) const { return static_cast<size_t>(last_step(group).src_type); }
-  size_t dst_type(size_t group) const { return static_cast<size_t>(first_step(group).dst_type); }
+  size_t src_type(size_t group) const { return static_cast<size_t>(step(group, true).src_type); }
+  size_t dst_type(size_t group) const { return static_cast<size_t>(step(group, false).dst_type); }
   /// Whether edges come with weights.
   bool weighs_edges() const { return rule == Rule::pinsage || rule == Rule::ladies; }
 
  private:
-  const RelationView& first_step(size_t group) const {
-    return relations[rule == Rule::pinsage ? static_cast<size_t>(walks.metapaths[group].front()) : group];
-  }
-  const RelationView& last_step(size_t group) const {
-    return relations[rule == Rule::pinsage ? static_cast<size_t>(walks.metapaths[group].back()) : group];
+  /// The first or last relation of a group.
+  const RelationView& step(size_t group, bool last) const {
+    if (rule != Rule::pinsage) return relations[group];
+    const auto& path = walks.metapaths[group];
+    return relations[static_cast<size_t>(last ? path.back() : path.front())];
   }
 };
 
@@ -126,7 +126,7 @@ struct EpochSeeds {
   std::vector<std::span<const int64_t>> ids, offsets;
 };
 
-/// Counters that count_accesses() adds to; a null pointer is not counted.
+/// Counters that count_accesses() adds to, one array for each type and each relation; a null pointer is not counted.
 struct AccessCounts {
   std::vector<int64_t*> features;   // per type: +1 for every unique node of a batch
   std::vector<int64_t*> adjacency;  // per relation: +1 for every time a node's list is read
@@ -161,8 +161,6 @@ class Sampler {
   const SamplerConfig& config() const { return config_; }
 
  private:
-  void check_counts(const AccessCounts& counts) const;
-
   struct Workspace;
   struct GiveBack {
     Sampler* sampler;

@@ -9,20 +9,17 @@ namespace tiering {
 
 /// The inputs and outputs of one hop over one relation or metapath.
 struct HopTask {
-  const RelationView* relation = nullptr;                // but for walks
-  int64_t num_src = 0;                                   // nodes of the source type
-  const std::vector<RelationView>* relations = nullptr;  // of walks: all
-  const std::vector<int64_t>* num_nodes = nullptr;       // of walks: per type
-  const WalkRule* rule = nullptr;                        // of walks
-  const std::vector<int>* metapath = nullptr;            // of walks: one of the rule's
-  IdSpan destination_keys = {};                          // node keys of the type that asks
-  IdSpan source_keys = {};                               // and of the type that is reached
-  int64_t fanout = 0;                                    // as the rule means it; -1: all
-  uint64_t stream = 0;                                   // folded (seed, epoch, batch, hop, group)
-  int64_t frontier_begin = 0;                            // the frontier is a range of the destination type's list
-  int64_t frontier_end = 0;
-  int64_t known = 0;             // nodes of the source type found before this hop
-  NodeTable* sources = nullptr;  // may be the same table as destinations
+  const SamplerConfig* config = nullptr;
+  const RelationView* relation = nullptr;        // but for walks
+  const std::vector<int>* metapath = nullptr;    // of walks
+  int64_t num_src = 0;                           // nodes of the source type
+  IdSpan destination_keys = {};                  // node keys of the type that asks
+  IdSpan source_keys = {};                       // and of the type that is reached
+  int64_t fanout = 0;                            // as the rule means it; -1: all
+  uint64_t stream = 0;                           // folded (seed, epoch, batch, hop, group)
+  int64_t frontier_begin = 0, frontier_end = 0;  // the frontier is a range of the destination type's list
+  int64_t known = 0;                             // nodes of the source type found before this hop
+  NodeTable* sources = nullptr;                  // may be the same table as destinations
   NodeTable* destinations = nullptr;
   SampledEdges* edges = nullptr;  // null: nobody wants the edges
   bool want_positions = false;
