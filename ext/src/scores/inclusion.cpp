@@ -46,119 +46,45 @@ double find_node(double seed, double sum, double found) {
 struct Lists {
   Buffer<double> drawn;    ///< D
   Buffer<double> waiting;  ///< A; empty where nodes ask only once
-  Buffer<double> reads;
-  bool touched = false;  ///< a hop has drawn from them
+  bool touched = false;    ///< a hop has drawn from them
 };
 
-/// Memory of a spread in bytes, excluding its sums.
+/// Bytes of the values of nodes and lists.
 int64_t own_bytes(const std::vector<ScoreRelation>& relations, const std::vector<int64_t>& num_nodes,
                   const InclusionOptions& options) {
   int64_t values = 0;
   for (const int64_t n : num_nodes) values += 2 * n;
   for (const auto& r : relations) values += (options.only_new ? 2 : 3) * r.csc.num_columns();
-  return values * static_cast<int64_t>(sizeof(double));
+  return values * kValueBytes;
 }
 
-class Spread {
- public:
-  Spread(const std::vector<ScoreRelation>& relations, const std::vector<int64_t>& num_nodes,
-         const std::vector<NodeValues>& seeds, const InclusionOptions& options)
-      : relations_(relations),
-        seeds_(seeds),
-        options_(options),
-        sums_(relations, num_nodes, options.threads, options.memory, own_bytes(relations, num_nodes, options)) {
-    for (size_t t = 0; t < seeds.size(); ++t) {
-      found_.push_back(seeds[t].to_vector(num_nodes[t], options.threads));
-      fresh_.push_back(seeds[t].to_vector(num_nodes[t], options.threads));
-    }
-    auto zeros = [&](int64_t n) { return NodeValues{}.to_vector(n, options.threads); };
-    for (const auto& r : relations) {
-      const int64_t n = r.csc.num_columns();
-      lists_.push_back({zeros(n), zeros(options.only_new ? 0 : n), zeros(n)});
+/// Writes F and new of a range of nodes of a type.
+void find_range(const SumRange& range, const NodeValues& values, double* found, double* fresh) {
+  std::array<double, 512> seeds;
+  for (size_t begin = 0; begin < range.sums.size(); begin += seeds.size()) {
+    const size_t count = std::min(seeds.size(), range.sums.size() - begin);
+    const int64_t first = range.first + static_cast<int64_t>(begin);
+    values.write(first, {seeds.data(), count});
+    for (size_t i = 0; i < count; ++i) {
+      const int64_t u = first + static_cast<int64_t>(i);
+      const double before = found[u];
+      found[u] = find_node(seeds[i], range.sums[begin + i], before);
+      fresh[u] = found[u] - before;
     }
   }
-
-  void hop(const std::vector<int64_t>& fanouts) {
-    for (size_t r = 0; r < relations_.size(); ++r) {
-      lists_[r].touched |= fanouts[r] != 0;
-      sums_.set_active(r, lists_[r].touched);
-      if (fanouts[r] != 0) read(r);
-      draw(r, fanouts[r]);
-    }
-    sums_.sweep([&](int64_t, const SumRange& range) { find(range); });
-  }
-
-  InclusionResult result() {
-    InclusionResult result{std::move(found_), {}};
-    for (auto& lists : lists_) result.reads.push_back(std::move(lists.reads));
-    return result;
-  }
-
- private:
-  /// Counts the reads of a relation's lists in a hop.
-  void read(size_t r) {
-    const auto type = static_cast<size_t>(relations_[r].dst_type);
-    const double* asking = (options_.only_new ? fresh_ : found_)[type].data();
-    for_cuts(options_.threads, relations_[r].csc.num_columns(), [&](int64_t begin, int64_t end) {
-      for (int64_t v = begin; v < end; ++v) lists_[r].reads[v] += asking[v];
-    });
-  }
-
-  /// Lets the destinations of a relation draw, and contributes log(1 - D).
-  void draw(size_t r, int64_t fanout) {
-    const double* fresh = fresh_[static_cast<size_t>(relations_[r].dst_type)].data();
-    Lists& lists = lists_[r];
-    sums_.contribute(r, [&](int64_t v, int64_t degree) {
-      double* const waiting = options_.only_new ? nullptr : &lists.waiting[v];
-      return draw_list(fresh[v], degree, fanout, options_.replacement, lists.drawn[v], waiting);
-    });
-  }
-
-  /// F and new of a range of nodes.
-  void find(const SumRange& range) {
-    const auto type = static_cast<size_t>(range.type);
-    std::array<double, 512> seeds;
-    for (size_t begin = 0; begin < range.sums.size(); begin += seeds.size()) {
-      const size_t count = std::min(seeds.size(), range.sums.size() - begin);
-      const int64_t first = range.first + static_cast<int64_t>(begin);
-      seeds_[type].write(first, {seeds.data(), count});
-      for (size_t i = 0; i < count; ++i) {
-        const int64_t u = first + static_cast<int64_t>(i);
-        const double before = found_[type][u];
-        found_[type][u] = find_node(seeds[i], range.sums[begin + i], before);
-        fresh_[type][u] = found_[type][u] - before;
-      }
-    }
-  }
-
-  const std::vector<ScoreRelation>& relations_;
-  const std::vector<NodeValues>& seeds_;
-  const InclusionOptions& options_;
-  OutEdgeSums sums_;
-  std::vector<Buffer<double>> found_, fresh_;
-  std::vector<Lists> lists_;
-};
+}
 
 void check_seeds(const std::vector<int64_t>& num_nodes, const std::vector<NodeValues>& seeds) {
   TIERING_EXPECT(seeds.size() == num_nodes.size(), "p0 needs one vector per node type: ", num_nodes.size());
   for (size_t t = 0; t < seeds.size(); ++t) {
     const std::string name = "node type " + std::to_string(t) + ": p0";
     seeds[t].check(num_nodes[t], name + " needs");
-    auto check = [&](double seed, const std::string& which) {
-      TIERING_EXPECT(seed >= 0 && seed <= 1, name, which, " is ", seed, ", outside 0..1");
+    const auto check = [&](double seed, auto... place) {
+      TIERING_EXPECT(seed >= 0 && seed <= 1, name, place..., " is ", seed, ", outside 0..1");
     };
-    for (size_t v = 0; v < seeds[t].each.size(); ++v)
-      if (const double seed = seeds[t].each[v]; !(seed >= 0 && seed <= 1))
-        check(seed, std::string("[").append(std::to_string(v)).append("]"));
-    check(seeds[t].rest, "");
-    check(seeds[t].chosen, "");
-  }
-}
-
-void check_fanouts(const std::vector<std::vector<int64_t>>& fanouts, size_t num_relations) {
-  for (const auto& hop : fanouts) {
-    TIERING_EXPECT(hop.size() == num_relations, "fanouts: one entry per relation in every hop");
-    for (const int64_t fanout : hop) TIERING_EXPECT(fanout >= -1, "fanouts: expected -1 or more, found ", fanout);
+    for (size_t v = 0; v < seeds[t].each.size(); ++v) check(seeds[t].each[v], "[", v, "]");
+    check(seeds[t].rest);
+    check(seeds[t].chosen);
   }
 }
 
@@ -169,10 +95,46 @@ InclusionResult inclusion_probability(const std::vector<ScoreRelation>& relation
                                       const std::vector<std::vector<int64_t>>& fanouts,
                                       const InclusionOptions& options) {
   check_seeds(num_nodes, seeds);
-  check_fanouts(fanouts, relations.size());
-  Spread spread(relations, num_nodes, seeds, options);
-  for (const auto& hop : fanouts) spread.hop(hop);
-  return spread.result();
+  for (const auto& hop : fanouts) {
+    TIERING_EXPECT(hop.size() == relations.size(), "fanouts: one entry per relation in every hop");
+    for (const int64_t fanout : hop) TIERING_EXPECT(fanout >= -1, "fanouts: expected -1 or more, found ", fanout);
+  }
+  const int threads = options.threads;
+  OutEdgeSums sums(relations, num_nodes, threads, options.memory, own_bytes(relations, num_nodes, options));
+  InclusionResult result;
+  std::vector<Buffer<double>> fresh;
+  for (size_t t = 0; t < seeds.size(); ++t)
+    for (auto* values : {&result.found, &fresh}) values->push_back(seeds[t].to_vector(num_nodes[t], threads));
+  std::vector<Lists> lists;
+  for (const auto& r : relations) {
+    const auto zeros = [&](bool some) { return NodeValues{}.to_vector(some ? r.csc.num_columns() : 0, threads); };
+    lists.push_back({zeros(true), zeros(!options.only_new)});
+    result.reads.push_back(zeros(true));
+  }
+  for (const auto& hop : fanouts) {
+    for (size_t r = 0; r < relations.size(); ++r) {
+      const int64_t fanout = hop[r];
+      Lists& own = lists[r];
+      own.touched |= fanout != 0;
+      sums.set_active(r, own.touched);
+      const auto type = static_cast<size_t>(relations[r].dst_type);
+      const double *const news = fresh[type].data(), *const asking =
+                                                         options.only_new ? news : result.found[type].data();
+      double* const reads = result.reads[r].data();
+      for_cuts(threads, fanout == 0 ? 0 : relations[r].csc.num_columns(), [&](int64_t begin, int64_t end) {
+        for (int64_t v = begin; v < end; ++v) reads[v] += asking[v];
+      });
+      sums.contribute(r, [&](int64_t v, int64_t degree) {
+        double* const waiting = options.only_new ? nullptr : &own.waiting[v];
+        return draw_list(news[v], degree, fanout, options.replacement, own.drawn[v], waiting);
+      });
+    }
+    sums.sweep([&](int64_t, const SumRange& range) {
+      const auto type = static_cast<size_t>(range.type);
+      find_range(range, seeds[type], result.found[type].data(), fresh[type].data());
+    });
+  }
+  return result;
 }
 
 void draw_lists(const DrawnLists& lists, std::span<const double> fresh, int64_t fanout, bool replacement,

@@ -84,6 +84,11 @@ struct SumGroup {
   Places spilled;  ///< in the scratch file, whole pages
 };
 
+/// Bytes that sums of bins take: one per thread, and one that pieces are added to.
+int64_t sum_bytes(int threads, int64_t stride);
+
+int64_t piece_places(int64_t largest, size_t relations, int chunks);
+
 class SumPlan {
  public:
   struct Relation {
@@ -92,28 +97,63 @@ class SumPlan {
   };
 
   /// Cuts bins and pieces. The relations must outlive the plan.
-  SumPlan(const std::vector<BucketGrid>& grids, std::vector<Relation> relations, int chunks, const SumLimits& limits);
+  SumPlan(const std::vector<BucketGrid>& grids, std::vector<Relation> relations, int chunks, const SumLimits& limits)
+      : relations_(std::move(relations)), chunks_(chunks), limits_(limits) {
+    for (size_t t = 0; t < grids.size(); ++t) {
+      first_bins_.push_back(static_cast<int64_t>(bins_.size()));
+      for (int64_t b = 0; b < grids[t].num_buckets(); ++b) {
+        SumBin bin{static_cast<int>(t), b, 0, 1};
+        for (const auto& r : relations_)
+          if (r.src_type == bin.type)
+            for (const ColumnKind kind : kColumnKinds) bin.edges += r.edges->size(kind, b);
+        bins_.push_back(bin);
+        sum_stride_ = std::max(sum_stride_, grids[t].end_key(b) - grids[t].first_key(b));
+      }
+    }
+    first_bins_.push_back(static_cast<int64_t>(bins_.size()));
+    cut_pieces();
+  }
 
   const std::vector<SumBin>& bins() const { return bins_; }
   const std::vector<SumPiece>& pieces() const { return pieces_; }
   const std::vector<SumGroup>& groups() const { return groups_; }
-  const SumBin& bin_of(int64_t piece) const { return bins_[static_cast<size_t>(at(piece).bin)]; }
-
-  int64_t largest_piece() const;
 
   /// Decides what is spilled, gives all edges their places, and cuts groups, such that edges and buffers take at most
   /// `bytes`, or as little as they can.
-  void fit(int64_t bytes);
+  void fit(int64_t bytes) {
+    place();
+    int64_t low = 0;
+    for (const auto& r : relations_)
+      for (int64_t b = 0; b < r.edges->num_bins(); ++b) low += r.edges->size(ColumnKind::kLow, b);
+    int64_t largest = limits_.min_piece;
+    for (const SumPiece& piece : pieces_) largest = std::max(largest, piece.to - piece.from);
+    const SumShares shares =
+        SumShares::of(bytes, num_resident_, low, piece_places(largest, relations_.size(), chunks_));
+    if (shares.resident < num_resident_) spill(shares.resident);
+    cut_groups(shares.group);
+  }
 
   /// Places in memory and in the scratch file.
   int64_t num_resident() const { return num_resident_; }
   int64_t num_spilled() const { return num_spilled_; }
 
   /// Whether each bucket of a relation (see BinnedEdges::write) is spilled.
-  std::vector<char> spilled_buckets(size_t relation) const;
+  std::vector<char> spilled_buckets(size_t relation) const {
+    std::vector<char> spilled;
+    for (size_t kind = 0; kind < kColumnKinds.size(); ++kind)
+      for (int64_t b = 0; b < relations_[relation].edges->num_bins(); ++b)
+        spilled.push_back(own_bin(relation, b).spilled);
+    return spilled;
+  }
 
   /// The bins of a relation's sources that are in the group, counted within the type.
-  std::pair<int64_t, int64_t> own_bins(const SumGroup& group, size_t relation) const;
+  std::pair<int64_t, int64_t> own_bins(const SumGroup& group, size_t relation) const {
+    const auto type = static_cast<size_t>(relations_[relation].src_type);
+    const int64_t first = first_bins_[type], count = first_bins_[type + 1] - first, low = at(group.first_piece).bin,
+                  high = at(group.end_piece - 1).bin;
+    return {std::clamp<int64_t>(low - first, 0, count), std::clamp<int64_t>(high + 1 - first, 0, count)};
+  }
+
   const SumBin& own_bin(size_t relation, int64_t bin) const {
     return bins_[static_cast<size_t>(first_bins_[static_cast<size_t>(relations_[relation].src_type)] + bin)];
   }
@@ -127,15 +167,105 @@ class SumPlan {
   /// Calls f(relation, kind, from, to) for the edges of a piece in order: [from, to) among those of a relation and
   /// kind in its bin.
   template <typename F>
-  void visit_parts(const SumPiece& piece, F&& f) const;
+  void visit_parts(const SumPiece& piece, F&& f) const {
+    const SumBin& bin = bins_[static_cast<size_t>(piece.bin)];
+    int64_t before = 0;
+    for (size_t r = 0; r < relations_.size(); ++r) {
+      if (relations_[r].src_type != bin.type) continue;
+      for (const ColumnKind kind : kColumnKinds) {
+        const int64_t size = relations_[r].edges->size(kind, bin.index),
+                      from = std::clamp<int64_t>(piece.from - before, 0, size),
+                      to = std::clamp<int64_t>(piece.to - before, 0, size);
+        if (from < to) f(r, kind, from, to);
+        before += size;
+      }
+    }
+  }
 
  private:
   const SumPiece& at(int64_t piece) const { return pieces_[static_cast<size_t>(piece)]; }
-  void cut_pieces();
-  void spill(int64_t resident);
-  void place();
-  void cut_groups(int64_t most);
-  SumGroup alone(int64_t piece) const;
+
+  /// Cuts the bins of many edges into pieces: no unit of work is larger than that.
+  void cut_pieces() {
+    int64_t all_edges = 0, turn = 0;
+    for (const SumBin& bin : bins_) all_edges += bin.edges;
+    for (size_t b = 0; b < bins_.size(); ++b) {
+      SumBin& bin = bins_[b];
+      bin.pieces = pieces_of(bin.edges, all_edges, limits_);
+      for (int64_t p = 0; p < bin.pieces; ++p) {
+        const auto [from, to] = even_cut(bin.edges, static_cast<int>(bin.pieces), static_cast<int>(p));
+        pieces_.push_back({static_cast<int64_t>(b), p, from, to, bin.pieces > 1 ? turn++ : -1});
+      }
+    }
+  }
+
+  /// Spills bins, evenly spread, until at most `resident` edges stay in memory.
+  void spill(int64_t resident) {
+    int64_t all = 0;
+    for (const SumBin& bin : bins_) all += bin.edges;
+    // Runs are padded: the share grows until what they take in memory fits, too.
+    for (double share = 1 - static_cast<double>(resident) / static_cast<double>(all);; share += 0.01) {
+      double due = 0;
+      for (SumBin& bin : bins_) {
+        const auto edges = static_cast<double>(bin.edges);
+        due += share * edges;
+        bin.spilled = bin.edges > 0 && due >= edges / 2;
+        if (bin.spilled) due -= edges;
+      }
+      place();
+      if (num_resident_ <= resident || share >= 1) return;
+    }
+  }
+
+  /// Gives all edges their places: bin after bin, in the order in which they are added.
+  void place() {
+    int64_t value = 0;
+    num_resident_ = num_spilled_ = 0;
+    value_shifts_.assign(relations_.size(), {});
+    for (const SumBin& bin : bins_) {
+      const int64_t alignment = bin.spilled ? kPageEdges : kLineEdges;
+      int64_t& end = bin.spilled ? num_spilled_ : num_resident_;
+      for (size_t r = 0; r < relations_.size(); ++r) {
+        if (relations_[r].src_type != bin.type) continue;
+        end = relations_[r].edges->place(ColumnKind::kHigh, bin.index, end, alignment);
+        const int64_t begin = end;
+        value_shifts_[r].push_back(value - begin);
+        end = relations_[r].edges->place(ColumnKind::kLow, bin.index, begin, alignment);
+        value += end - begin;
+      }
+    }
+  }
+
+  /// Cuts pieces in a row into groups, such that none has more than `most` edges of low degree, or spilled, unless one
+  /// piece alone has.
+  void cut_groups(int64_t most) {
+    groups_.clear();
+    for (int64_t p = 0; p < static_cast<int64_t>(pieces_.size()); ++p) {
+      const SumGroup next = alone(p);
+      SumGroup whole = groups_.empty() ? next : groups_.back();
+      whole.end_piece = p + 1;
+      whole.values.extend(next.values.first, next.values.end);
+      whole.spilled.extend(next.spilled.first, next.spilled.end);
+      if (!groups_.empty() && std::max(whole.values.size(), whole.spilled.size()) <= most)
+        groups_.back() = whole;
+      else
+        groups_.push_back(next);
+    }
+  }
+
+  /// A group of one piece.
+  SumGroup alone(int64_t piece) const {
+    SumGroup group{piece, piece + 1, {}, {}};
+    const SumBin& bin = bins_[static_cast<size_t>(at(piece).bin)];
+    visit_parts(at(piece), [&](size_t r, ColumnKind kind, int64_t from, int64_t to) {
+      const BinnedEdges& edges = *relations_[r].edges;
+      const int64_t begin = edges.position(kind, bin.index, from), end = edges.position(kind, bin.index, to - 1) + 1,
+                    shift = value_shift(r, bin.index);
+      if (kind == ColumnKind::kLow) group.values.extend(begin + shift, end + shift);
+      if (bin.spilled) group.spilled.extend(round_down(begin, kPageEdges), round_up(end, kPageEdges));
+    });
+    return group;
+  }
 
   std::vector<Relation> relations_;
   int chunks_;
@@ -147,26 +277,5 @@ class SumPlan {
   std::vector<SumGroup> groups_;
   int64_t sum_stride_ = 0, num_resident_ = 0, num_spilled_ = 0;
 };
-
-template <typename F>
-void SumPlan::visit_parts(const SumPiece& piece, F&& f) const {
-  const SumBin& bin = bins_[static_cast<size_t>(piece.bin)];
-  int64_t before = 0;
-  for (size_t r = 0; r < relations_.size(); ++r) {
-    if (relations_[r].src_type != bin.type) continue;
-    for (const ColumnKind kind : kColumnKinds) {
-      const int64_t size = relations_[r].edges->size(kind, bin.index),
-                    from = std::clamp<int64_t>(piece.from - before, 0, size),
-                    to = std::clamp<int64_t>(piece.to - before, 0, size);
-      if (from < to) f(r, kind, from, to);
-      before += size;
-    }
-  }
-}
-
-/// Bytes that sums of bins take: one per thread, and one that pieces are added to.
-int64_t sum_bytes(int threads, int64_t stride);
-
-int64_t piece_places(int64_t largest, size_t relations, int chunks);
 
 }  // namespace tiering
