@@ -14,8 +14,7 @@ bool test(const Buffer<uint64_t>& bits, uint32_t row) { return (bits[row >> 6] >
 void set(Buffer<uint64_t>& bits, uint32_t row) { bits[row >> 6] |= uint64_t{1} << (row & 63); }
 void clear(Buffer<uint64_t>& bits, uint32_t row) { bits[row >> 6] &= ~(uint64_t{1} << (row & 63)); }
 
-}  // namespace
-
+/// The pool of each table. Throws InputError where there is none.
 std::vector<size_t> pools_of_tables(const SsdRows& rows, std::span<const SlotPool> pools) {
   std::vector<size_t> chosen;
   for (const SsdTable& table : rows.tables()) {
@@ -26,6 +25,8 @@ std::vector<size_t> pools_of_tables(const SsdRows& rows, std::span<const SlotPoo
   }
   return chosen;
 }
+
+}  // namespace
 
 LookaheadPlan::LookaheadPlan(const SsdRows& rows, const std::vector<SlotPool>& pools)
     : rows_(rows),

@@ -5,7 +5,6 @@
 // thread plans; a round is done when all images are done with it.
 #include <unistd.h>
 
-#include <tiering/lookahead/row_buffer.hpp>
 #include <tiering/parallel.hpp>
 
 #include "row_buffer_reader.hpp"
@@ -116,7 +115,7 @@ void RowBuffer::run(uint32_t image) {
                           .unit = checksums_.empty() ? 1 : at.page_bytes,
                           .gap = gap_,
                           .max_read = options_.max_read};
-    Reader reader(*this, RowReads(rows_, image, rules), image);
+    Reader reader(*this, RowReads(rows_, image, rules));
     const EngineOptions engine{.depth = fitting_depth(options_),
                                .max_read = static_cast<uint32_t>(options_.max_read),
                                .kept_from_forks = true};

@@ -22,9 +22,6 @@ struct Round {
   std::vector<std::vector<uint32_t>> batch_slots{};  ///< per batch: the slot of each row, in the order they were given
 };
 
-/// The pool of each table. Throws InputError where there is none.
-std::vector<size_t> pools_of_tables(const SsdRows& rows, std::span<const SlotPool> pools);
-
 class LookaheadPlan {
  public:
   /// `pools`: one for each size of row among the tables.
