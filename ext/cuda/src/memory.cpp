@@ -133,30 +133,4 @@ Registration::Registration(void* memory, int64_t bytes, bool registers) {
   device_ = static_cast<std::byte*>(there);
 }
 
-PeerMemory::PeerMemory(const cudaIpcMemHandle_t& handle) {
-  void* memory = nullptr;
-  check(cudaIpcOpenMemHandle(&memory, handle, cudaIpcMemLazyEnablePeerAccess), "opening the memory of a peer");
-  memory_ = decltype(memory_)(memory);
-}
-
-GpuStream::GpuStream() {
-  cudaStream_t stream = nullptr;
-  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream");
-  stream_ = decltype(stream_)(stream);
-}
-
-void GpuStream::synchronize() const { check(cudaStreamSynchronize(stream_.get()), "waiting for the GPU"); }
-
-GpuEvent::GpuEvent() {
-  cudaEvent_t event = nullptr;
-  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync), "making an event");
-  event_ = decltype(event_)(event);
-}
-
-void GpuEvent::record(cudaStream_t stream) const { check(cudaEventRecord(event_.get(), stream), "marking a stream"); }
-void wait_event(cudaStream_t stream, const GpuEvent& event) {
-  check(cudaStreamWaitEvent(stream, event.get(), 0), "ordering streams");
-}
-void GpuEvent::wait() const { check(cudaEventSynchronize(event_.get()), "waiting for the GPU"); }
-
 }  // namespace tiering::cuda

@@ -60,16 +60,6 @@ __global__ void list_rows(RowRequest request, KeyPairs sorted, const unsigned lo
   if (first_item() == 0) *request.num_listed = static_cast<uint32_t>(count);
 }
 
-namespace {
-
-/// Bits of the largest key that has a row, and of kNoRow, which must come behind it.
-int bits_of_keys(const RowTable& table, bool slots) {
-  const auto most = static_cast<uint64_t>(slots ? table.ranges.cpu_end + int64_t{kNoSlot} : table.ranges.num_rows);
-  return std::bit_width(most + 1);
-}
-
-}  // namespace
-
 void RequestGatherer::prepare(const RowTable& table, const RowRequest& request, bool by_address, cudaStream_t stream) {
   TIERING_EXPECT(request.count < int64_t{1} << 32, "rows: expected fewer than 2^32 ids at a time, found ",
                  request.count);
@@ -85,8 +75,11 @@ void RequestGatherer::prepare(const RowTable& table, const RowRequest& request, 
       std::min((request.count + kThreads - 1) / kThreads, int64_t{2} * multiprocessors());  // each adds to the tally
   if (blocks > 0) {
     launch("looking at a request", translate, blocks, kThreads, stream, table, request, pairs, tally);
-    if (by_address)
-      sort_pairs(pairs, sorted, request.count, bits_of_keys(table, request.slots != nullptr), memory_, stream);
+    const TierRanges& ranges = table.ranges;
+    const int64_t most = request.slots != nullptr ? ranges.cpu_end + int64_t{kNoSlot} : ranges.num_rows;
+    // Bits of the largest key that has a row, and of kNoRow, which must come behind it.
+    const int bits = std::bit_width(static_cast<uint64_t>(most) + 1);
+    if (by_address) sort_pairs(pairs, sorted, request.count, bits, memory_, stream);
   }
   if (request.listed != nullptr)
     launch_on(0, "listing rows", list_rows, std::max<int64_t>(request.count, 1), stream, request, sorted,

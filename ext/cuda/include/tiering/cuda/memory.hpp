@@ -110,15 +110,23 @@ class Registration {
 class PeerMemory : public OwnedMemory<cudaIpcCloseMemHandle> {
  public:
   PeerMemory() = default;
-  explicit PeerMemory(const cudaIpcMemHandle_t& handle);
+  explicit PeerMemory(const cudaIpcMemHandle_t& handle) {
+    void* memory = nullptr;
+    check(cudaIpcOpenMemHandle(&memory, handle, cudaIpcMemLazyEnablePeerAccess), "opening the memory of a peer");
+    memory_ = decltype(memory_)(memory);
+  }
 };
 
 /// A stream that does not wait for the legacy default stream.
 class GpuStream {
  public:
-  GpuStream();
+  GpuStream() {
+    cudaStream_t stream = nullptr;
+    check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream");
+    stream_ = decltype(stream_)(stream);
+  }
   cudaStream_t get() const noexcept { return stream_.get(); }
-  void synchronize() const;
+  void synchronize() const { check(cudaStreamSynchronize(stream_.get()), "waiting for the GPU"); }
 
  private:
   Owned<cudaStream_t, cudaStreamDestroy> stream_;
@@ -127,18 +135,24 @@ class GpuStream {
 /// A point in a stream; waiting for it lets the processor sleep.
 class GpuEvent {
  public:
-  GpuEvent();
+  GpuEvent() {
+    cudaEvent_t event = nullptr;
+    check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync), "making an event");
+    event_ = decltype(event_)(event);
+  }
   cudaEvent_t get() const noexcept { return event_.get(); }
-  void record(cudaStream_t stream) const;
+  void record(cudaStream_t stream) const { check(cudaEventRecord(event_.get(), stream), "marking a stream"); }
   /// Waits on the host.
-  void wait() const;
+  void wait() const { check(cudaEventSynchronize(event_.get()), "waiting for the GPU"); }
 
  private:
   Owned<cudaEvent_t, cudaEventDestroy> event_;
 };
 
 /// Lets what is put on `stream` from now on wait for an event.
-void wait_event(cudaStream_t stream, const GpuEvent& event);
+inline void wait_event(cudaStream_t stream, const GpuEvent& event) {
+  check(cudaStreamWaitEvent(stream, event.get(), 0), "ordering streams");
+}
 
 /// Grows and never shrinks: memory of a device for batches that come one after the other.
 template <typename T>

@@ -30,11 +30,6 @@ struct GpuSamplerConfig {
   bool positions = false;  ///< also say where in the relation's indices each edge stands
 };
 
-struct DrawTask;
-struct FrontierLists;
-struct FrontierView;
-struct Total;
-
 struct GpuSeeds {
   const int64_t* ids = nullptr;  ///< in memory that the device can read until the batch is finished
   int64_t size = 0;
@@ -83,29 +78,7 @@ class GpuSampler {
 
  private:
   struct Memory;
-
-  uint64_t stream_key(size_t group) const;
-  void put_batch(const std::vector<GpuSeeds>& seeds);
-  void add_seeds(int type, GpuSeeds seeds);
-  template <typename Index>
-  void sample(int hop, int relation, const AdjacencyTable<Index>& table);
-  template <typename Index>
-  FrontierLists look_up_lists(const DrawTask& task, const AdjacencyTable<Index>& table, size_t dst, int hop,
-                              int64_t nodes);
-  FrontierView frontier(size_t type, int hop) const;
-  int64_t true_size(const int64_t* where);
-  int64_t read_sizes(size_t type);
-  void pass(size_t group);
-  void number(int type, int64_t bound, Total total, int32_t* src, int64_t* num_edges);
-  void grow_nodes(int type, int64_t most);
-  void clear_table(int type);
-
-  GpuSamplerConfig config_;
   std::unique_ptr<Memory> memory_;
-  cudaStream_t stream_ = nullptr;
-  uint64_t epoch_ = 0, batch_ = 0;
-  bool unfinished_ = false;
-  GpuBatchSizes sizes_;
 };
 
 }  // namespace tiering::cuda
