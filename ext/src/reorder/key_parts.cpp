@@ -82,24 +82,18 @@ class PartFinder {
   std::vector<Cell> cells_;
 };
 
-/// Counts keys by thread and part.
-template <typename Key>
-std::vector<std::vector<int64_t>> count_keys(std::span<const Key> keys, const PartFinder& finder, int threads) {
-  std::vector<std::vector<int64_t>> counts(static_cast<size_t>(threads));
-  for_cuts(threads, static_cast<int64_t>(keys.size()), [&](int64_t begin, int64_t end, int t) {
+template <typename Position, typename Key>
+KeyParts partition_into(std::span<const Key> keys, const PartFinder& finder, int threads) {
+  const auto size = static_cast<int64_t>(keys.size());
+  std::vector<std::vector<int64_t>> counts(static_cast<size_t>(threads));  // by thread and part
+  for_cuts(threads, size, [&](int64_t begin, int64_t end, int t) {
     std::vector<int64_t> own(static_cast<size_t>(finder.parts()), 0);
     finder.for_keys(keys, begin, end, [counter = own.data()](int64_t, uint32_t part) { ++counter[part]; });
     counts[static_cast<size_t>(t)] = std::move(own);
   });
-  return counts;
-}
-
-template <typename Position, typename Key>
-KeyParts partition_into(std::span<const Key> keys, const PartFinder& finder, int threads) {
-  const auto counts = count_keys(keys, finder, threads);
-  Buffer<Position> order(static_cast<int64_t>(keys.size()));
+  Buffer<Position> order(size);
   auto begins = bucket_begins(counts, order.data());
-  for_cuts(threads, static_cast<int64_t>(keys.size()), [&](int64_t begin, int64_t end, int t) {
+  for_cuts(threads, size, [&](int64_t begin, int64_t end, int t) {
     LineWriter<Position> writer(std::move(begins[static_cast<size_t>(t)]), counts[static_cast<size_t>(t)]);
     finder.for_keys(keys, begin, end, [&](int64_t k, uint32_t part) { writer.put(part, static_cast<Position>(k)); });
     writer.finish();

@@ -191,18 +191,6 @@ void place_runs(const OldEntries& chunk, const RelabelWindow& window, int64_t it
   });
 }
 
-/// Values of any size: copy(to, from, count) copies so many.
-template <typename T, typename Copy>
-void place_items(const void* values, int64_t item_bytes, const OldEntries& chunk, const RelabelWindow& window,
-                 int threads, Copy&& copy) {
-  const auto step = item_bytes / static_cast<int64_t>(sizeof(T));
-  const auto* const from = static_cast<const T*>(values);
-  auto* const out = static_cast<T*>(window.out);
-  place_runs(
-      chunk, window, item_bytes, threads, [](int64_t, int64_t) {},
-      [&](const Run& run) { copy(out + run.to * step, from + run.from * step, run.count); });
-}
-
 /// Whether all ids are in [0, count); the sign bits of an id and of what is left above it tell.
 template <typename Id>
 bool all_below(const Id* ids, int64_t begin, int64_t end, int64_t count) {
@@ -283,7 +271,14 @@ void place_indices(const IdSpan& indices, int64_t num_src, const OldEntries& chu
 
 void place_values(const void* values, int64_t item_bytes, const OldEntries& chunk, const RelabelWindow& window,
                   int threads) {
-  auto place = [&]<typename T>(T, auto&& copy) { place_items<T>(values, item_bytes, chunk, window, threads, copy); };
+  auto place = [&]<typename T>(T, auto&& copy) {  // copy(to, from, count) copies so many values
+    const auto step = item_bytes / static_cast<int64_t>(sizeof(T));
+    const auto* const from = static_cast<const T*>(values);
+    auto* const out = static_cast<T*>(window.out);
+    place_runs(
+        chunk, window, item_bytes, threads, [](int64_t, int64_t) {},
+        [&](const Run& run) { copy(out + run.to * step, from + run.from * step, run.count); });
+  };
   auto copy_items = [](auto* to, const auto* from, int64_t count) { copy_run(to, from, count); };
   if (item_bytes == 4)
     place(uint32_t{}, copy_items);

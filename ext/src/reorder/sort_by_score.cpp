@@ -35,13 +35,6 @@ size_t prefix(uint64_t key) { return key >> (64 - kPrefixBits); }
 
 /// Keys and ids side by side, as two arrays.
 template <typename Id>
-struct Pairs {
-  explicit Pairs(int64_t n) : keys(n), ids(n) {}
-  Buffer<uint64_t> keys;
-  Buffer<Id> ids;
-};
-
-template <typename Id>
 struct PairsView {
   uint64_t* keys;
   Id* ids;
@@ -155,8 +148,9 @@ template <typename Id>
 void team_sort(const PairsView<Id>& bucket, int threads) {
   const uint64_t varying = varying_bits(bucket.keys, bucket.size);
   if (varying == 0) return;
-  Pairs<Id> memory(bucket.size);
-  PairsView<Id> from = bucket, to{memory.keys.data(), memory.ids.data(), bucket.size};
+  Buffer<uint64_t> keys(bucket.size);
+  Buffer<Id> ids(bucket.size);
+  PairsView<Id> from = bucket, to{keys.data(), ids.data(), bucket.size};
   for (int shift = 0; shift < 64; shift += kDigitBits) {
     if (((varying >> shift) & (kRadix - 1)) == 0) continue;
     team_pass(from, to, shift, threads);
@@ -170,7 +164,7 @@ void team_sort(const PairsView<Id>& bucket, int threads) {
 template <typename Id>
 class SorterOf final : public ScoreSorter {
  public:
-  SorterOf(int64_t size, int threads) : size_(size), threads_(threads), pairs_(size) {
+  SorterOf(int64_t size, int threads) : size_(size), threads_(threads), keys_(size), ids_(size) {
     counts_.resize(static_cast<size_t>(threads));
   }
 
@@ -213,8 +207,7 @@ class SorterOf final : public ScoreSorter {
     const auto buckets = static_cast<int64_t>(ends_.size());
     auto view = [&](int64_t b) {
       const int64_t begin = b ? ends_[static_cast<size_t>(b) - 1] : 0;
-      return PairsView<Id>{pairs_.keys.data() + begin, pairs_.ids.data() + begin,
-                           ends_[static_cast<size_t>(b)] - begin};
+      return PairsView<Id>{keys_.data() + begin, ids_.data() + begin, ends_[static_cast<size_t>(b)] - begin};
     };
     std::atomic<int64_t> next{0};
     run_team(threads_, [&](int) {
@@ -224,7 +217,7 @@ class SorterOf final : public ScoreSorter {
     });
     for (int64_t b = 0; b < buckets; ++b)
       if (const auto pairs = view(b); pairs.size >= kLarge) team_sort(pairs, threads_);
-    return std::move(pairs_.ids);
+    return std::move(ids_);
   }
 
  private:
@@ -254,8 +247,8 @@ class SorterOf final : public ScoreSorter {
     std::vector<uint64_t*> keys;
     std::vector<Id*> ids;
     for (const int64_t place : places) {
-      keys.push_back(pairs_.keys.data() + place);
-      ids.push_back(pairs_.ids.data() + place);
+      keys.push_back(keys_.data() + place);
+      ids.push_back(ids_.data() + place);
     }
     LineWriter<uint64_t> key_writer(std::move(keys), counts);
     LineWriter<Id> id_writer(std::move(ids), counts);
@@ -272,7 +265,8 @@ class SorterOf final : public ScoreSorter {
 
   int64_t size_, counted_ = 0, placed_ = 0;
   int threads_;
-  Pairs<Id> pairs_;
+  Buffer<uint64_t> keys_;
+  Buffer<Id> ids_;
   std::vector<std::vector<int64_t>> counts_;  ///< nodes of each prefix, by thread
   std::vector<uint32_t> bucket_of_;           ///< by prefix
   std::vector<int64_t> ends_;                 ///< of the buckets
