@@ -11,6 +11,7 @@ using Offsets = Values<const int64_t, "indptr">;
 using Source = Argument<tiering::IdView, "src">;
 using Destination = Argument<tiering::IdView, "dst">;
 using Bytes = Values<std::byte, "parts">;
+using Counts = Matrix<const int64_t>;
 
 tiering::BucketGrid grid_of(int64_t num_keys, int shift) {
   TIERING_EXPECT(num_keys > 0 && shift >= 0 && shift < 32,
@@ -18,7 +19,7 @@ tiering::BucketGrid grid_of(int64_t num_keys, int shift) {
   return {num_keys, shift};
 }
 
-std::span<const int64_t> with_columns(const Matrix& matrix, int64_t columns) {
+std::span<const int64_t> with_columns(const Counts& matrix, int64_t columns) {
   TIERING_EXPECT(matrix.columns == columns, "a run needs one column for each bucket and each value");
   return matrix.entries;
 }
@@ -26,7 +27,7 @@ std::span<const int64_t> with_columns(const Matrix& matrix, int64_t columns) {
 void scatter_edges(const Source& src, const Destination& dst,
                    const std::vector<std::optional<Argument<tiering::EdgeValues, "values">>>& values,
                    int64_t first_edge, int64_t num_src, int64_t num_dst, int shift,
-                   const Argument<Matrix, "counts">& counts, int64_t first, const std::vector<Bytes>& parts) {
+                   const Argument<Counts, "counts">& counts, int64_t first, const std::vector<Bytes>& parts) {
   tiering::EdgeChunk chunk{src, dst, first_edge, {}};
   for (const auto& each : values) {
     chunk.values.push_back(each ? each->get() : tiering::EdgeValues{});
@@ -34,13 +35,13 @@ void scatter_edges(const Source& src, const Destination& dst,
                    "values: expected one per edge, ", chunk.dst.size);
   }
   const auto grid = grid_of(num_dst, shift);
-  const Matrix by_thread = counts;
+  const Counts by_thread = counts;
   tiering::scatter_edges(chunk, num_src, grid, with_columns(by_thread, grid.num_buckets()), first, all(parts),
                          static_cast<int>(by_thread.rows));
 }
 
-void sort_runs(const Values<std::byte, "memory">& memory, const Argument<Matrix, "places">& places,
-               const Argument<Matrix, "counts">& counts, const std::vector<int64_t>& item_bytes, int64_t num_columns,
+void sort_runs(const Values<std::byte, "memory">& memory, const Argument<Counts, "places">& places,
+               const Argument<Counts, "counts">& counts, const std::vector<int64_t>& item_bytes, int64_t num_columns,
                int shift, int64_t num_src, int64_t first_entry, const Values<int64_t, "indptr">& indptr,
                const std::vector<Bytes>& outs, Threads threads) {
   for (const int64_t item : item_bytes) TIERING_EXPECT(item > 0, "a value has no bytes");

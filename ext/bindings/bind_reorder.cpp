@@ -62,16 +62,16 @@ tiering::RowsTarget target_of(const Target& out, const tiering::RowsView& table)
 }
 
 void add_rows(const Argument<tiering::NumberRows, "rows">& table, const Ids<"nodes">& nodes,
-              const Ids<"neighbours">& neighbours, const Argument<Sums, "total">& total,
+              const Ids<"neighbours">& neighbours, const Argument<Matrix<float>, "total">& total,
               const Values<int64_t, "degree">& degree, Threads threads) {
   const tiering::NumberRows rows = table;
-  const Sums sums = total;
+  const Matrix<float> sums = total;
   const std::span<int64_t> counts = degree;
   TIERING_EXPECT(sums.columns == rows.dim, "total: expected sums of ", rows.dim, " entries as rows have, found ",
                  sums.columns);
   TIERING_EXPECT(static_cast<int64_t>(counts.size()) == sums.rows, "degree: expected one for each of ", sums.rows,
                  " nodes of total, found ", counts.size());
-  tiering::add_rows(rows, nodes, neighbours, {sums.entries, counts.data(), sums.rows}, threads);
+  tiering::add_rows(rows, nodes, neighbours, {sums.entries.data(), counts.data(), sums.rows}, threads);
 }
 
 }  // namespace

@@ -25,15 +25,11 @@ using Release = nb::call_guard<nb::gil_scoped_release>;
 using AnyArray = nb::ndarray<nb::ro, nb::device::cpu>;
 using AnyMutableArray = nb::ndarray<nb::device::cpu>;
 
-/// An int64 matrix without gaps.
+/// A matrix without gaps.
+template <typename T>
 struct Matrix {
-  std::span<const int64_t> entries;
-  int64_t rows, columns;
-};
-
-/// A float32 matrix without gaps.
-struct Sums {
-  float* entries;
+  using element_type = T;
+  std::span<T> entries;
   int64_t rows, columns;
 };
 
@@ -62,19 +58,25 @@ constexpr auto array_name() {
 void view(const AnyArray& a, const char* name, IdView& out);
 void view(const AnyArray& a, const char* name, IdSpan& out);
 void view(const AnyArray& a, const char* name, WeightArray& out);
-void view(const AnyArray& a, const char* name, Matrix& out);
-void view(const AnyArray& a, const char* name, Sums& out);
 void view(const AnyArray& a, const char* name, NumberRows& out);
 void view(const AnyArray& a, const char* name, RowsView& out);
 void view(const AnyArray& a, const char* name, EdgeValues& out);
 void view(const AnyArray& a, const char* name, RowsTarget& out);
 void check_items(const AnyArray& a, const char* name, nb::dlpack::dtype dtype);
+void check_matrix(const AnyArray& a, const char* name, nb::dlpack::dtype dtype);
 
 template <typename T>
 void view(const AnyArray& a, const char* name, std::span<T>& out) {
   using Item = std::conditional_t<sizeof(T) == 1, uint8_t, std::remove_const_t<T>>;
   check_items(a, name, nb::dtype<Item>());
   out = {static_cast<T*>(const_cast<void*>(a.data())), a.shape(0)};
+}
+
+template <typename T>
+void view(const AnyArray& a, const char* name, Matrix<T>& out) {
+  check_matrix(a, name, nb::dtype<std::remove_const_t<T>>());
+  const auto rows = static_cast<int64_t>(a.shape(0)), columns = static_cast<int64_t>(a.shape(1));
+  out = {{static_cast<T*>(const_cast<void*>(a.data())), a.size()}, rows, columns};
 }
 
 /// The name of a view's array in Python's stubs.
@@ -84,10 +86,6 @@ constexpr auto view_name() {
     return array_name<int32_t, int64_t>();
   else if constexpr (std::is_same_v<View, WeightArray>)
     return array_name<float, double>();
-  else if constexpr (std::is_same_v<View, Matrix>)
-    return array_name<int64_t>();
-  else if constexpr (std::is_same_v<View, Sums>)
-    return array_name<float>();
   else if constexpr (std::is_same_v<View, NumberRows>)
     return nb::detail::const_name("numpy.typing.NDArray[numpy.float16 | numpy.uint16 | numpy.float32 | numpy.float64]");
   else if constexpr (requires { typename View::element_type; })
@@ -97,9 +95,10 @@ constexpr auto view_name() {
 }
 
 template <typename View>
-inline constexpr bool kWritten = std::is_same_v<View, RowsTarget> || std::is_same_v<View, Sums>;
-template <typename T>
-inline constexpr bool kWritten<std::span<T>> = !std::is_const_v<T>;
+inline constexpr bool kWritten = std::is_same_v<View, RowsTarget>;
+template <typename View>
+  requires requires { typename View::element_type; }
+inline constexpr bool kWritten<View> = !std::is_const_v<typename View::element_type>;
 
 /// The name of an argument, as messages say it.
 template <size_t kSize>

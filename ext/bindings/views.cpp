@@ -57,14 +57,9 @@ void view(const AnyArray& a, const char* name, WeightArray& out) {
   out = {a.data(), size(a, 0), wide};
 }
 
-void view(const AnyArray& a, const char* name, Matrix& out) {
-  expect(a.ndim() == 2 && of<int64_t>(a) && gapless(a), a, name, "C-contiguous 2-D int64 array");
-  out = {{static_cast<const int64_t*>(a.data()), a.size()}, size(a, 0), size(a, 1)};
-}
-
-void view(const AnyArray& a, const char* name, Sums& out) {
-  expect(a.ndim() == 2 && of<float>(a) && gapless(a), a, name, "C-contiguous 2-D float32 array");
-  out = {static_cast<float*>(const_cast<void*>(a.data())), size(a, 0), size(a, 1)};
+void check_matrix(const AnyArray& a, const char* name, nb::dlpack::dtype dtype) {
+  expect(a.ndim() == 2 && a.dtype() == dtype && gapless(a), a, name,
+         "C-contiguous 2-D " + dtype_name(dtype) + " array");
 }
 
 void view(const AnyArray& a, const char* name, NumberRows& out) {
