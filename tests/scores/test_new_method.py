@@ -30,7 +30,7 @@ def in_degree_need(graph: SizedGraph, request: ScoreRequest) -> MemoryNeed:
     return MemoryNeed(need, need, "in-degree: 16 bytes for each node")
 
 
-IN_DEGREE = Method("in-degree.", in_degree, in_degree_need)
+IN_DEGREE = Method(in_degree, in_degree_need)
 
 
 def test_a_new_score_is_computed_estimated_and_named(

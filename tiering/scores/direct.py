@@ -5,6 +5,8 @@ Out-degree: a node that stands in many neighbour lists is sampled often.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import xxhash
 
@@ -16,7 +18,6 @@ from tiering.formats.shape import SizedGraph
 from tiering.formats.user_arrays import UserArray, UserValues, featured_types, read_user_arrays
 from tiering.run.grid import Int64Array
 from tiering.scores.counts import in_place
-from tiering.scores.options import HELP
 from tiering.scores.request import HUGE_PAGE, SLACK, Float64Array, MemoryNeed, Method, ScoreColumns, ScoreRequest
 from tiering.text.units import format_count
 
@@ -32,10 +33,10 @@ def random(graph: Graph, request: ScoreRequest) -> ScoreColumns:
     return ScoreColumns({t: _uniform(graph.num_nodes(t), t, request.seed) for t in graph.node_types})
 
 
-def random_need(graph: SizedGraph, request: ScoreRequest) -> MemoryNeed:
-    """Return 8 N."""
-    need = 8 * graph.num_nodes() + len(graph.node_types) * HUGE_PAGE + SLACK
-    return MemoryNeed(need, need, f"random: 8 bytes for each of {format_count(graph.num_nodes())} nodes")
+def _need(what: str, chunks: int, graph: SizedGraph, request: ScoreRequest) -> MemoryNeed:
+    """Return 8 N, and the bytes of chunks of what is read."""
+    need = 8 * graph.num_nodes() + chunks + len(graph.node_types) * HUGE_PAGE + SLACK
+    return MemoryNeed(need, need, f"{what}: 8 bytes for each of {format_count(graph.num_nodes())} nodes")
 
 
 def _uniform(count: int, node_type: str, seed: int) -> Float64Array:
@@ -100,12 +101,6 @@ def user_scores(graph: Graph, request: ScoreRequest) -> ScoreColumns:
     return ScoreColumns({t: _checked(request.user_scores.get(t), graph.num_nodes(t)) for t in graph.node_types})
 
 
-def user_scores_need(graph: SizedGraph, request: ScoreRequest) -> MemoryNeed:
-    """Return 8 N, and two chunks of what is read."""
-    need = 8 * graph.num_nodes() + 4 * 8 * CHUNK + len(graph.node_types) * HUGE_PAGE + SLACK
-    return MemoryNeed(need, need, f"given scores: 8 bytes for each of {format_count(graph.num_nodes())} nodes")
-
-
 def _checked(array: UserArray | None, count: int) -> Float64Array:
     scores = np.zeros(count)
     for first, end, (part,) in chunks([array.values], CHUNK) if array is not None else ():
@@ -120,7 +115,7 @@ def _checked(array: UserArray | None, count: int) -> Float64Array:
     return scores
 
 
-RANDOM = Method(HELP["random"], random, random_need, seeded=True, edges=False)
-DEGREE = Method(HELP["degree"], degree, degree_need)
-USER_SCORES = Method("your own scores.", user_scores, user_scores_need, edges=False)
+RANDOM = Method(random, partial(_need, "random", 0), seeded=True, edges=False)
+DEGREE = Method(degree, degree_need)
+USER_SCORES = Method(user_scores, partial(_need, "given scores", 4 * 8 * CHUNK), edges=False)
 """Takes the place of a method where the user has computed the scores."""

@@ -18,7 +18,7 @@ from tiering.formats.shape import SizedGraph
 from tiering.run.grid import Int64Array
 from tiering.run.job import Job
 from tiering.scores.counts import CHUNK, AccessSums, count_arrays, reached, read_sums
-from tiering.scores.options import HELP, ScoreOptions
+from tiering.scores.options import ScoreOptions
 from tiering.scores.pagerank import wrpr, wrpr_need
 from tiering.scores.presample import COUNTING, count_by_tasks, count_epochs, presample_need
 from tiering.scores.request import SLACK, Float64Array, MemoryNeed, Method, ScoreColumns, ScoreRequest, list_nodes
@@ -135,6 +135,5 @@ def _ranked_prior(graph: Graph, request: ScoreRequest, sums: AccessSums) -> Scor
 
 
 HYBRID = Method(
-    HELP["hybrid"], hybrid, hybrid_need, (*COUNTING, "prior_weight"), _run_tasks, needs_train=True,
-    counts=True, weighs=needs_squares,
-)  # fmt: skip
+    hybrid, hybrid_need, (*COUNTING, "prior_weight"), _run_tasks, needs_train=True, counts=True, weighs=needs_squares
+)

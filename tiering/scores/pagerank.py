@@ -24,7 +24,6 @@ from tiering.run.job import Job
 from tiering.run.step import TaskContext
 from tiering.scores.blocks import bin_sums, chosen_values, emit_values, make_blocks, read_lists, sum_out_edges
 from tiering.scores.counts import column_sizes, join_columns
-from tiering.scores.options import HELP
 from tiering.scores.request import HUGE_PAGE, MemoryNeed, Method, ScoreColumns, ScoreRequest
 from tiering.scores.sweeps import node_values, sweep_arguments, sweep_need
 from tiering.text.units import format_count
@@ -145,11 +144,5 @@ def sweep(context: TaskContext) -> dict[str, list[float]]:
     return {"changes": changes}
 
 
-RPR = Method(
-    HELP["rpr"], partial(_compute, _rpr), _rpr_need, ("damping", "teleport", "tolerance"),
-    partial(_run_tasks, _rpr),
-)  # fmt: skip
-WRPR = Method(
-    HELP["wrpr"], wrpr, wrpr_need, ("damping", "teleport", "sweeps"),
-    partial(_run_tasks, _wrpr), needs_train=True,
-)  # fmt: skip
+RPR = Method(partial(_compute, _rpr), _rpr_need, ("damping", "teleport", "tolerance"), partial(_run_tasks, _rpr))
+WRPR = Method(wrpr, wrpr_need, ("damping", "teleport", "sweeps"), partial(_run_tasks, _wrpr), needs_train=True)

@@ -32,7 +32,7 @@ from tiering.scores.blocks import task_bytes
 from tiering.scores.counts import column_sizes
 from tiering.scores.direct import DEGREE, RANDOM, USER_SCORES, read_user_scores
 from tiering.scores.hybrid import HYBRID
-from tiering.scores.options import AUTO
+from tiering.scores.options import AUTO, HELP
 from tiering.scores.pagerank import RPR, WRPR
 from tiering.scores.presample import PRESAMPLE, sampling_runs
 from tiering.scores.request import Float64Array, MemoryNeed, Method, ScoreRequest, TrainSet, check_options, list_nodes
@@ -41,16 +41,7 @@ from tiering.scores.vip import VIP
 from tiering.text.progress import note
 from tiering.text.units import parse_threads
 
-METHODS: dict[str, Method] = {
-    "random": RANDOM,
-    "degree": DEGREE,
-    "rpr": RPR,
-    "wrpr": WRPR,
-    "presample": PRESAMPLE,
-    "vip": VIP,
-    "hybrid": HYBRID,
-}
-"""Methods by name, the cheapest first."""
+METHODS = dict(zip(HELP, (RANDOM, DEGREE, RPR, WRPR, PRESAMPLE, VIP, HYBRID), strict=True))
 
 
 @dataclass(frozen=True)
@@ -231,14 +222,9 @@ def score_graph(
         for text in plan.notes:
             note(f"note: {text}")
         reached = _write_columns(writer, graph, plan, carrier)
-        body = {
-            "method": plan.name,
-            "graph_digest": graph.digest,
-            "node_types": list(graph.node_types),
-            "columns": ["feature"],
-        }
+        body = {"method": plan.name, "graph_digest": graph.digest, "node_types": list(graph.node_types)}
         recorded = {**plan.options, **({"reached": reached} if reached else {})}
-        writer.commit(body, {**made, "options": recorded})
+        writer.commit({**body, "columns": ["feature"]}, {**made, "options": recorded})
     return Scores.open(writer.out)
 
 

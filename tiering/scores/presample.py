@@ -32,7 +32,7 @@ from tiering.scores.counts import (
     sum_counts,
     write_counts,
 )
-from tiering.scores.options import HELP, SAMPLING
+from tiering.scores.options import SAMPLING
 from tiering.scores.request import SLACK, MemoryNeed, Method, ScoreColumns, ScoreRequest, list_nodes
 from tiering.text.units import format_count
 
@@ -144,4 +144,4 @@ def _run_tasks(job: Job, writer: ArtifactWriter, graph: Graph, request: ScoreReq
     return ScoreColumns({}, reached=reached(request, accesses))
 
 
-PRESAMPLE = Method(HELP["presample"], presample, presample_need, COUNTING, _run_tasks, needs_train=True, counts=True)
+PRESAMPLE = Method(presample, presample_need, COUNTING, _run_tasks, needs_train=True, counts=True)

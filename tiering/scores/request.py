@@ -109,7 +109,6 @@ class MemoryNeed:
 class Method:
     """A predictor of accesses; `tiering.scores.plan.METHODS` lists all."""
 
-    help: str  # its description on the command line
     compute: Callable[[Graph, ScoreRequest], ScoreColumns]
     need: Callable[[SizedGraph, ScoreRequest], MemoryNeed]
     options: tuple[str, ...] = ()

@@ -20,7 +20,7 @@ from tiering.run.step import TaskContext
 from tiering.sampling import resolve_fanouts
 from tiering.scores.blocks import chosen_values, emit_values, make_blocks, read_lists, sum_out_edges
 from tiering.scores.counts import column_sizes, join_columns
-from tiering.scores.options import HELP, SAMPLING
+from tiering.scores.options import SAMPLING
 from tiering.scores.request import HUGE_PAGE, MemoryNeed, Method, ScoreColumns, ScoreRequest, list_nodes
 from tiering.scores.sweeps import node_values, sweep_arguments, sweep_need
 from tiering.text.units import format_count
@@ -128,7 +128,4 @@ def find(context: TaskContext) -> None:
     context.write(found=found, fresh=found - before)
 
 
-VIP = Method(
-    HELP["vip"], vip, vip_need, SAMPLING, _run_tasks, needs_train=True,
-    samplers=SAMPLERS,
-)  # fmt: skip
+VIP = Method(vip, vip_need, SAMPLING, _run_tasks, needs_train=True, samplers=SAMPLERS)
