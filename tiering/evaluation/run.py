@@ -107,16 +107,12 @@ def evaluate(
     accesses, hits = epochs.count([(t, o.buckets[rows.slice_type(i)]) for o in orders.values() for i, t in kinds])
     truth = rows.join(accesses.features)
     orders[ORACLE] = spec.cut(truth, workers)
-    about: dict[str, Any] = {"adjacency": count_list_reads(graph, accesses, how, asked.epochs)}
-    about["seen"] = _seen(scores, how.seed)
+    adjacency = count_list_reads(graph, accesses, how, asked.epochs)
+    about: dict[str, Any] = {"adjacency": adjacency, "seen": _seen(scores, how.seed)}
     about["parameters"] = {
-        **how.to_json(),
-        "epochs": asked.epochs,
-        "first_epoch": first,
-        "resamples": asked.resamples,
-        "train_nodes": {t: int(ids.size) for t, ids in nodes.items()},
-        "node_types": list(rows.types),
-    }
+        **how.to_json(), "epochs": asked.epochs, "first_epoch": first, "resamples": asked.resamples,
+        "train_nodes": {t: int(ids.size) for t, ids in nodes.items()}, "node_types": list(rows.types),
+    }  # fmt: skip
     ssd_reads = _count_ssd_reads(spec, epochs, orders)
     if reading is not None and batches is not None:
         values = chain(((n, rows.join_scores(graph, n, score)) for n, score in scores.items()), [(ORACLE, truth)])
@@ -229,14 +225,9 @@ def measure_order(
 
 
 def compute(
-    spec: MetricSpec,
-    orders: Mapping[str, CacheOrder],
-    truth: IntArray,
-    hits: IntArray,
-    bootstrap: Bootstrap,
-    ssd_reads: Mapping[str, IntArray],
-    **about: Any,
-) -> Evaluation:
+    spec: MetricSpec, orders: Mapping[str, CacheOrder], truth: IntArray, hits: IntArray, bootstrap: Bootstrap,
+    ssd_reads: Mapping[str, IntArray], **about: Any,
+) -> Evaluation:  # fmt: skip
     """Compute all metrics of the scores, `ORACLE` last, which has no intervals.
 
     `truth`: accesses by row. `hits` has counted the buckets of the scores, or none. `ssd_reads` are by score over all

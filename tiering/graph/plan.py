@@ -262,21 +262,12 @@ class ImportPlan:
     def _nodes(self) -> StepEstimate:
         """Return the step of labels, splits, names and other arrays of the nodes; the manifests."""
         written = sum(map(self.shape.node_bytes, self.shape.node_types)) + self._name_bytes()
-        arrays = [
-            values
-            for data in self.dataset.nodes.values()
-            for values in (data.labels, *data.splits.values(), *data.extra.values())
-            if values is not None
-        ]
-        read = sum(map(uncached_bytes, arrays))
-        copied = max(
-            (
-                8 * v.size
-                for v in arrays
-                if (v.ndim == 1 and v.dtype.kind in "iu" and v.dtype.itemsize != 8) or not v.flags.c_contiguous
-            ),
-            default=0,
-        )
+        nodes, read, copied = self.dataset.nodes.values(), 0, 0
+        for values in (v for data in nodes for v in (data.labels, *data.splits.values(), *data.extra.values())):
+            if values is not None:
+                read += uncached_bytes(values)
+                narrow = values.ndim == 1 and values.dtype.kind in "iu" and values.dtype.itemsize != 8
+                copied = max(copied, 8 * values.size if narrow or not values.flags.c_contiguous else 0)
         return StepEstimate("nodes", "in memory", copied, read, written, 0, self.shape.num_nodes(), "node")
 
     def _features(self) -> Iterator[StepEstimate]:
@@ -284,10 +275,8 @@ class ImportPlan:
         for node_type, data in self.dataset.nodes.items():
             stream, table = data.features, self.shape.feature_table(node_type)
             if isinstance(stream, FeatureStream) and table is not None:
-                memory = stream.memory + appending_memory(table.bytes)
-                yield StepEstimate(
-                    f"features of {node_type}", stream.how, memory, stream.read, table.bytes, 0, table.rows, "row"
-                )
+                name, memory = f"features of {node_type}", stream.memory + appending_memory(table.bytes)
+                yield StepEstimate(name, stream.how, memory, stream.read, table.bytes, 0, table.rows, "row")
 
 
 def plan_import(
