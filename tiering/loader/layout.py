@@ -51,6 +51,8 @@ def _forward(method: Callable[Concatenate[Any, P], T], owner: str = "graph") -> 
 class Count(int):
     """A number that is also the method by type or relation: ``layout.num_nodes``, ``layout.num_nodes("paper")``."""
 
+    _method: Callable[..., Any]
+
     def __new__(cls, number: int, method: Callable[..., Any]) -> Count:
         """Return the number of all, with the method that counts those of a type or relation."""
         count = super().__new__(cls, number)
