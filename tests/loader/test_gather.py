@@ -178,7 +178,7 @@ def test_a_gpu_is_refused_where_there_is_none(kit, build, call, monkeypatch):
     ("option", "message"),
     [
         ({"engine": "spdk"}, "engine: expected one of"),
-        ({"depth": 4097}, "depth: expected 1 to 4096"),
+        ({"depth": 0}, "depth: expected a whole number of at least 1, or auto, found 0"),
         ({"direct": "maybe"}, "direct: expected auto, on or off"),
     ],
 )

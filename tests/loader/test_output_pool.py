@@ -55,7 +55,7 @@ def test_a_view_keeps_the_memory(view):
 )
 def test_blocks_have_one_user_and_are_no_more_than_the_peak(actions: list[int]) -> None:
     """Positive: take so many bytes. Negative: forget one of those taken. Against a plain account of them."""
-    pool = OutputPool(lambda nbytes: np.empty(nbytes, np.uint8))
+    pool = OutputPool()
     taken: list[np.ndarray] = []
     asked = peak = 0
     for action in actions:

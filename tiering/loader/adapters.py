@@ -19,49 +19,39 @@ from tiering.artifacts.manifest import Relation
 from tiering.errors import CapabilityError, InputError
 from tiering.formats.features import EDGE_FEATURES
 from tiering.formats.graph import Graph, checked_labels, checked_range, checked_split
-from tiering.loader.batches.batch import Batch, EdgeRows
+from tiering.loader.batches.batch import Batch
 from tiering.loader.batches.tensors import as_int64, has_bit
 from tiering.loader.gpu.device import Device
 from tiering.loader.gpu.rows import GpuRows
 from tiering.loader.options import FeatureSource
-from tiering.loader.targets import EDGE_IDS, Targets
-from tiering.sampling import Sampler
+from tiering.loader.targets import EDGE_IDS
 
 if TYPE_CHECKING:
     import torch
 
-
-@dataclass(frozen=True)
-class BatchSource:
-    """The parts of a loader that an adapter of its batches needs; batches lie on `device`, ``None``: the host."""
-
-    graph: Graph
-    sampler: Sampler
-    targets: Targets
-    device: Device | None
-    edge_rows: EdgeRows
+    from tiering.loader.loader import Loader
 
 
 @dataclass(frozen=True)
 class AdaptedBatches:
     """The contents of another library's batches, and the class of their adapter, with arguments of its own."""
 
-    make_adapter: Callable[[AdaptedBatches, BatchSource], Adapter]
+    make_adapter: Callable[[AdaptedBatches, Loader, Device | None], Adapter]
     edge_names: tuple[str, ...] = ()  # edge data to take along
     transform: Callable[[Any], Any] | None = None  # called with each batch, in the background
 
 
 class Adapter(ABC):
-    """A converter of batches to those of another library, in the background, where the batch lies and on its stream."""
+    """A converter of a loader's batches, on `device` (``None``: the host), to those of another library."""
 
-    def __init__(self, holds: AdaptedBatches, source: BatchSource, splits: bool) -> None:
-        graph, device, names = source.graph, source.device, holds.edge_names
+    def __init__(self, holds: AdaptedBatches, loader: Loader, device: Device | None, splits: bool) -> None:
+        graph, names = loader.layout.artifact.graph, holds.edge_names
         self.nodes = {t: NodeAttributes(graph, t, device, splits) for t in graph.node_types}
         # With random walks relations are metapaths, whose edges have no positions.
-        self.edges: dict[Relation, EdgeAttributes | None] = dict.fromkeys(source.sampler.edge_relations)
+        self.edges: dict[Relation, EdgeAttributes | None] = dict.fromkeys(loader.relations)
         for r in graph.relations if names else []:
             if r in self.edges:
-                self.edges[r] = EdgeAttributes(graph, r, device, names, source.edge_rows.get(r))
+                self.edges[r] = EdgeAttributes(graph, r, device, names, loader.edge_features.get(r))
         self.homogeneous = len(self.nodes) == len(self.edges) == 1  # then batches have no names of types
         self._transform = holds.transform
 
@@ -198,10 +188,7 @@ def edge_names(graph: Graph, names: Collection[str] | None, ids: bool | None) ->
 
 
 def choose_sampler(options: dict[str, Any], replace: bool, weight: str | None, weight_option: str) -> str:
-    """Return the name of the sampler that `replace`, a weight, or ``sampler`` asks for; the last leaves `options`.
-
-    `TypeError` if fanouts or frontier are among these: both libraries have keywords of their own for them.
-    """
+    """Return the name of the sampler that `replace`, a weight, or ``sampler`` asks for; the last leaves `options`."""
     if refused := [name for name in ("fanouts", "frontier") if name in options]:
         raise TypeError(f"unexpected keyword argument {refused[0]!r}: it follows from the library that batches are for")
     if weight not in (None, "weight", "edge_weight"):  # PyG's name of it
@@ -242,14 +229,11 @@ _SEED = "`seed` says what is random, the order of an epoch and the neighbours dr
 
 @dataclass(frozen=True)
 class Foreign:
-    """A keyword of another library's loader. `harmless`: values that change nothing; ``None``: all of them.
+    """A keyword of another library's loader."""
 
-    `becomes`: keywords of these loaders for a value. `instead`: what to do where a value would change something.
-    """
-
-    harmless: tuple[Any, ...] | None = None
-    instead: str = ""
-    becomes: Callable[[Any], dict[str, Any]] | None = None
+    harmless: tuple[Any, ...] | None = None  # values that change nothing; None: all of them
+    instead: str = ""  # what to do where a value would change something
+    becomes: Callable[[Any], dict[str, Any]] | None = None  # keywords of these loaders for a value
 
 
 _COMMON = {
@@ -299,10 +283,7 @@ _TABLES = {"pyg_loader": PYG, "pyg_link_loader": PYG_LINKS, "dgl_loader": DGL, "
 
 
 def adopt(call: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a loader, another library's among them replaced by what they become.
-
-    `InputError`: a value that would change something, or two options that say one thing.
-    """
+    """Return the options of a loader, another library's among them, which must change nothing, by what they become."""
     table = _TABLES[call]
     own = {name: value for name, value in options.items() if name not in table}
     for name in [name for name in options if name in table]:

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
     from tiering.loader.layout import TieredLayout
     from tiering.loader.options import BatchKeywords, NodeKeywords
-    from tiering.loader.pyg.sampler import TieredSampler
-    from tiering.loader.pyg.stores import TieredFeatureStore, TieredGraphStore
+    from tiering.loader.pyg.stores import TieredFeatureStore, TieredGraphStore, TieredSampler
 
 
 class ForFrameworks:
@@ -234,7 +233,7 @@ class ForFrameworks:
             Seed of the run, 0 to 2^64 - 1.
         """
         require_library("PyG")
-        from tiering.loader.pyg.sampler import TieredSampler
+        from tiering.loader.pyg.stores import TieredSampler
 
         words = pyg_sampling(self.artifact.graph, num_neighbors, replace, weight_attr, {})
         words["fanouts"] = parse_fanouts(words["fanouts"], "num_neighbors")

@@ -13,7 +13,7 @@ from tiering.artifacts.manifest import relation_key
 from tiering.errors import CapabilityError, InputError
 from tiering.formats.features import EDGE_FEATURES
 from tiering.formats.graph import checked_labels
-from tiering.loader.adapters import AdaptedBatches, BatchSource
+from tiering.loader.adapters import AdaptedBatches
 from tiering.loader.batches.batch import EdgeRows
 from tiering.loader.batches.host import HostBatches
 from tiering.loader.batches.lookahead import Lookahead
@@ -272,9 +272,8 @@ class Loader(Described):
         graph, where, pipeline = self.layout.artifact.graph, self.options.device, self.options.pipeline
         labels = checked_labels(graph, self.node_type) if self.options.links is None else None
         device = None if where.index is None else gpu_device.open_device(where.index)
-        rows, own = self.edge_features, self.edge_features if pipeline.edge_features else {}
-        source = BatchSource(graph, self.node_sampler, self.targets, device, rows)
-        adapter = None if self._adapted is None else self._adapted.make_adapter(self._adapted, source)
+        own = self.edge_features if pipeline.edge_features else {}
+        adapter = None if self._adapted is None else self._adapted.make_adapter(self._adapted, self, device)
         sampler, workers = self._gpu_sampler or self.node_sampler, int(pipeline.workers)
         common = sampler, self.features, labels, self.node_type, workers, self.lookahead, self._edge_positions
         if device is None:

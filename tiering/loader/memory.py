@@ -48,10 +48,9 @@ def decide_memory(
     targets: str,
     gpu_kept_bytes: int | None,
 ) -> MemoryDecision:
-    """Decide how a loader with rows of the types `cold` on SSD uses its memory.
+    """Decide how a loader with rows of the types `cold` on SSD uses its memory, estimated by a batch of `draw`.
 
-    `draw` samples a batch, from which the memory of all is estimated. `group`: processes that share host memory, which
-    decide the same for the same `targets`. `gpu_kept_bytes`: with a sampler on a GPU, `MemoryDecision.kept_bytes`.
+    Processes of a `group` decide the same for the same `targets`. `gpu_kept_bytes`: of a sampler on a GPU.
     """
     memory, on_gpu, machine = options.memory.memory, options.device.index is not None, None
     budget, mapped, workers, sample = parse_memory(memory), 0, 1, draw()

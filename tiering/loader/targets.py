@@ -1,4 +1,4 @@
-"""What batches are made for: the nodes of a split, or links and negative pairs, and how callers name them.
+"""Targets of batches: the nodes of a split, or links and negative pairs, and the names that callers have for them.
 
 Ids of the source, which scripts for other libraries have, become the ranks of a layout.
 """

@@ -270,11 +270,11 @@ class Sampler:
 
 def _checked_counter(counter: IdArray | None, size: int, what: str) -> IdArray:
     """Return the array itself, checked: a converted copy would take the counts with it."""
-    if counter is None or counter.dtype != np.int64 or counter.shape != (size,) or not counter.flags.c_contiguous:
+    if counter is None or counter.dtype != np.int64 or counter.shape != (size,) or not counter.flags.carray:
         found = "none" if counter is None else f"{counter.dtype} of shape {counter.shape} and strides {counter.strides}"
+        found += "" if counter is None or counter.flags.writeable else ", read-only"
         raise InputError(
-            f"{what}: expected a contiguous int64 array of shape ({size},), found {found}; see AccessCounts.zeros"
+            f"{what}: expected a contiguous int64 array of shape ({size},) to add to, found {found}; see "
+            "AccessCounts.zeros"
         )
-    if not counter.flags.writeable:
-        raise InputError(f"{what}: expected an array to add to, found a read-only one; give a copy")
     return counter

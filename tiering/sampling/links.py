@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -118,10 +118,7 @@ class Links:
 
 
 class NegativeDraws:
-    """Random nodes that negative pairs are made of; `num_nodes` are those of the source and of the destination type.
-
-    Cost: 8 bytes per node of a type that has weights.
-    """
+    """Random nodes of both ends' types (`num_nodes`) for negative pairs; 8 bytes per node of a type with weights."""
 
     def __init__(self, negatives: Negatives, num_nodes: tuple[int, int]) -> None:
         self.negatives = negatives
@@ -161,10 +158,7 @@ def link_nodes(links: Links, places: IdArray, draws: NegativeDraws | None, key: 
 
 
 class LinkPlan:
-    """The batches of links of one epoch; ``plan[b]`` gives the nodes that batch b is sampled from, by type.
-
-    Cost: the order takes 8 bytes per link.
-    """
+    """The batches of links of one epoch, 8 bytes per link; ``plan[b]``: the nodes that batch b starts from, by type."""
 
     def __init__(
         self,
@@ -195,9 +189,6 @@ class LinkPlan:
 
     def __getitem__(self, batch: int) -> dict[str, IdArray]:
         return self.linked_nodes(batch).nodes
-
-    def __iter__(self) -> Iterator[dict[str, IdArray]]:
-        return (self[batch] for batch in range(len(self)))
 
     def linked_nodes(self, batch: int) -> LinkedNodes:
         """Return the nodes and pairs of a batch."""

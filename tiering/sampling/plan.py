@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
-from tiering.errors import InputError
+from tiering.errors import InputError, quoted
 from tiering.text.progress import progress
 
 IdArray = npt.NDArray[np.int64]
@@ -44,9 +44,6 @@ class EpochPlan:
     def places_of(self, batch: int) -> dict[str, IdArray]:
         """Return the places in ``train[t]`` of the seeds of a batch, per node type."""
         return {t: all_[self.offsets[t][batch] : self.offsets[t][batch + 1]] for t, all_ in self.places.items()}
-
-    def __iter__(self) -> Iterator[dict[str, IdArray]]:
-        return (self[batch] for batch in range(len(self)))
 
 
 def epoch_order(n: int, seed: int, epoch: int) -> IdArray:
@@ -117,7 +114,7 @@ def whole_number(value: Any, low: int, end: int, what: str, expected: str) -> in
     except TypeError:
         number = low - 1
     if not low <= number < end:
-        raise InputError(f"{what}: expected a whole number{expected}, found {value!r}")
+        raise InputError(f"{what}: expected a whole number{expected}, found {quoted(value)}")
     return number
 
 

@@ -43,14 +43,11 @@ class NeighborSampler(Sampler):
     threads
         Threads that prepare ``"weighted"``; the result does not depend on it.
 
-    Raises
-    ------
-    InputError
-        If fanouts, frontier or seed do not fit the graph; for ``"weighted"``, if a relation has no weights, or some
-        that are negative, infinite or NaN, or only zeros.
-
     Notes
     -----
+    `InputError`: an argument does not fit the graph; for ``"weighted"``, a relation has no weights, or some that are
+    negative, infinite or NaN, or only zeros.
+
     ``"weighted"`` turns the weights into running sums once: one pass, 8 bytes per edge. A draw is then a search in the
     sums, in whole numbers: 2^-40 or finer of the column's heaviest edge for columns of up to a million edges; positive
     weights lighter than that count as that much.
@@ -90,11 +87,6 @@ class LayerSampler(Sampler):
         the relation.
     graph, frontier, seed
         As for `NeighborSampler`. For any frontier rule edges from all known nodes are kept.
-
-    Raises
-    ------
-    InputError
-        If layer sizes, frontier or seed do not fit the graph.
 
     Notes
     -----
@@ -137,18 +129,9 @@ class RandomWalkSampler(Sampler):
         Each must end at the node type it starts from, unless `walk_length` is 1. ``None``: one metapath for every
         relation within a node type.
 
-    Attributes
-    ----------
-    edge_relations
-        Relation of the edges per metapath: (type it ends at, names joined by ``/``, type it starts from).
-
-    Raises
-    ------
-    InputError
-        If an argument is out of range, or a metapath does not fit the graph.
-
     Notes
     -----
+    Edges lie in `edge_relations`, one per metapath: (type it ends at, names joined by ``/``, type it starts from).
     Adjacency counts add one for every list that a walk reads. The edges have no places in ``indices``, so
     ``positions=True`` is refused.
 

@@ -18,13 +18,10 @@ Span = tuple[str, float, float]  # a stage, and when it worked on an item
 
 @dataclass
 class StageTimes:
-    """Seconds of a loader's stages and of its consumer; several threads may update them.
-
-    The consumer's time is cut where it asks for a batch and gets one: `spent` adds up to the wall time of its epochs.
-    """
+    """Seconds of a loader's stages, and of its consumer, cut where it asks for a batch and gets one."""
 
     batches: int = 0  # batches handed over
-    spent: dict[str, float] = field(default_factory=dict)  # seconds of ``training``, ``waiting`` and ``setup``
+    spent: dict[str, float] = field(default_factory=dict)  # wall time by ``training``, ``waiting`` and ``setup``
     waited: dict[str, float] = field(default_factory=dict)  # of ``waiting`` by the stage that the batch was in
     busy: dict[str, float] = field(default_factory=dict)  # seconds of work by stage, over all its threads
     threads: dict[str, int] = field(default_factory=dict)  # threads by stage

@@ -39,11 +39,9 @@ Ids = npt.NDArray[np.int64]
 
 
 class GpuSampler:
-    """The GPU's version of a CPU sampler: same rule, fanouts, frontier and seed, same batches.
+    """The GPU's version of a CPU `sampler`, which makes the same batches, and explains errors; threads take turns.
 
-    Threads take turns. The host waits once per batch, for its sizes, and with fanout -1 or hops of more than 2^24 edges
-    once more for each such hop. `sampler` explains errors in seeds or adjacency. Memory and method:
-    ``ext/cuda/include/tiering/cuda/sampler.hpp``.
+    Memory, method and what the host waits for: ``ext/cuda/include/tiering/cuda/sampler.hpp``.
     """
 
     RULES = ("uniform", "replacement", "weighted")  # random walks and layers run on the host
@@ -161,10 +159,7 @@ class GpuSlots:
         self._thread.start()
 
     def parts(self, batch: int, ids: Mapping[str, Ids], stream: torch.cuda.Stream) -> Iterator[dict[str, SlotRows]]:
-        """Yield the parts of a batch, each once its rows are in the buffer, by node type; `ids` lie in host memory.
-
-        Work put on `stream` before the next part reads this one. The first part covers all ids of the batch.
-        """
+        """Yield the parts of a batch, once its rows are in the buffer, for work on `stream`; the first has all ids."""
         part, last = 0, False
         while not last:
             slots, last = self._buffer.slots(batch, part, ids)

@@ -77,10 +77,7 @@ class GpuDrives:
             return cuda.allocate(self.device.index, nbytes)
 
     def fill(self, buffer: native.RowBuffer, tables: Sequence[tuple[Shape, int, int]]) -> SlotFiller:
-        """Begin to fill slots of `make_slots` for an epoch of the core's buffer.
-
-        `tables`: of each table its shape, and the number and the address of its first slot.
-        """
+        """Begin to fill an epoch's slots; `tables`: shape of each, number and address of its first slot."""
         return SlotFiller(self, buffer, tables)
 
     @property

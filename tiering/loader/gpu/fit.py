@@ -1,7 +1,6 @@
 """``layout --fit``: measure what accesses cost more from host memory than from the GPU's own.
 
-Batches are sampled, and rows gathered, with caches of several sizes. Either time falls linearly with what the cache
-serves (DUCATI, section 4.1); the slopes of the two lines scale the assumed `AccessCosts`.
+Times over what caches of several sizes serve are lines (DUCATI, section 4.1), whose slopes scale assumed `AccessCosts`.
 """
 
 from __future__ import annotations

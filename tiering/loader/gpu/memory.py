@@ -1,4 +1,4 @@
-"""What a GPU reads: tables' memory tiers and adjacency lists, in its memory, that of peers, pinned host memory."""
+"""Memory that a GPU reads, for tables and adjacency lists: its own, that of peers, pinned host memory."""
 
 from __future__ import annotations
 
@@ -115,10 +115,7 @@ def _copy_to_gpu(tiers: MemoryTiers, path: Path, nbytes: int, tier: str, shared:
 
 
 def fill_memory(device: int, address: int, path: Path, nbytes: int) -> None:
-    """Read the first bytes of a file to an address of a GPU, past the page cache.
-
-    They pass through two pinned buffers in turn: while one is read into, the other is copied.
-    """
+    """Read the first bytes of a file to an address of a GPU, past the page cache, by two pinned buffers in turn."""
     step = max(1, min(_STEP, nbytes))
     pinned = [cuda.PinnedMemory(device, step + 3 * ALIGNMENT) for _ in range(2)]
     buffers = [memory.array()[-memory.address % ALIGNMENT :] for memory in pinned]  # direct reads go to whole pages

@@ -149,12 +149,8 @@ class GpuRows(FeatureRows):
 
         Raises
         ------
-        InputError, StorageError, BudgetError
-            As of `TieredFeatures.gather`.
-        CapabilityError
-            In a forked child.
-        DeviceError
-            If a process that shares the peer tier has ended.
+        InputError, StorageError, BudgetError, CapabilityError, DeviceError
+            As of `TieredFeatures.gather`; in a forked child; if a process that shares the peer tier has ended.
 
         Notes
         -----

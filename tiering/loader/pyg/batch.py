@@ -11,9 +11,11 @@ import torch
 from tiering.artifacts.manifest import Relation
 from tiering.errors import InputError
 from tiering.formats.features import EDGE_FEATURES
-from tiering.loader.adapters import AdaptedBatches, Adapter, BatchSource, Lookup
+from tiering.loader.adapters import AdaptedBatches, Adapter, Lookup
 from tiering.loader.batches.batch import Batch
 from tiering.loader.batches.tensors import concatenate
+from tiering.loader.gpu.device import Device
+from tiering.loader.loader import Loader
 from tiering.loader.targets import EDGE_IDS, LinkTargets, as_array
 
 if TYPE_CHECKING:
@@ -34,19 +36,20 @@ class PygAdapter(Adapter):
     def __init__(
         self,
         holds: AdaptedBatches,
-        source: BatchSource,
+        loader: Loader,
+        device: Device | None,
         masks: bool,
         hetero: bool = False,
         input_id: Any = None,
         edge_label: torch.Tensor | None = None,
     ) -> None:
-        super().__init__(holds, source, masks)
+        super().__init__(holds, loader, device, masks)
         self.homogeneous = self.homogeneous and not hetero
-        self._input_id = None if input_id is None else Lookup(as_array(input_id), source.device, mapped=True)
-        if input_id is not None and len(input_id) != len(source.targets):
-            raise InputError(f"input_id: expected one for each of {source.targets!r}, found {len(input_id)}")
-        self._edge_label, self._seed_type = edge_label, source.targets.node_type
-        self._relation = source.targets.links.relation if isinstance(source.targets, LinkTargets) else None
+        self._input_id = None if input_id is None else Lookup(as_array(input_id), device, mapped=True)
+        if input_id is not None and len(input_id) != len(loader.targets):
+            raise InputError(f"input_id: expected one for each of {loader.targets!r}, found {len(input_id)}")
+        self._edge_label, self._seed_type = edge_label, loader.targets.node_type
+        self._relation = loader.targets.links.relation if isinstance(loader.targets, LinkTargets) else None
 
     def convert(self, batch: Batch) -> Data | HeteroData:
         """Return PyG's batch."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import weakref
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -104,8 +103,7 @@ def rounded_up(count: int) -> int:
 class OutputPool:
     """A pool of blocks of memory, which come back when the last array over them goes; no more than the peak."""
 
-    def __init__(self, make: Callable[[int], npt.NDArray[np.uint8]] = anonymous) -> None:
-        self._make = make
+    def __init__(self) -> None:
         self._free: list[npt.NDArray[np.uint8]] = []
         self._lent = self._most = 0
         self._lock = ForkLock()
@@ -128,7 +126,7 @@ class OutputPool:
             self._most = max(self._most, self._lent)
             self._trim()
         if block is None:
-            block = self._make(size)
+            block = anonymous(size)
         lease = (ctypes.c_uint8 * nbytes).from_address(block.ctypes.data)
         weakref.finalize(lease, self._give_back, block).atexit = False
         array: npt.NDArray[np.uint8] = np.frombuffer(lease, np.uint8)  # type: ignore[call-overload]

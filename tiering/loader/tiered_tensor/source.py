@@ -117,19 +117,15 @@ def _check_tensor(tensor: torch.Tensor) -> None:
     import torch
 
     kind = str(tensor.layout) if tensor.layout != torch.strided else "quantised" if tensor.is_quantized else ""
-    if kind:
-        raise InputError(f"tensor: expected a dense tensor, found a {kind} one; pass its dense copy")
-    if tensor.device.type != "cpu":
-        raise InputError(
-            f"tensor: expected one in host memory, or a memmap, found one on {tensor.device}; pass tensor.cpu()"
-        )
-    if tensor.requires_grad:
-        raise InputError(
-            "tensor: expected one that requires no gradient, because rows that are gathered carry none; "
-            "pass tensor.detach()"
-        )
-    if tensor.is_conj() or tensor.is_neg():
-        raise InputError("tensor: expected plain values, found a view that is conjugated or negated; pass its copy")
+    away = tensor.device.type != "cpu"
+    refused = {
+        f"a dense tensor, found a {kind} one; pass its dense copy": bool(kind),
+        f"one in host memory, or a memmap, found one on {tensor.device}; pass tensor.cpu()": away,
+        "one that requires no gradient, as gathered rows carry none; pass tensor.detach()": tensor.requires_grad,
+        "plain values, found a view that is conjugated or negated; pass a copy": tensor.is_conj() or tensor.is_neg(),
+    }
+    if wrong := next((expected for expected, is_refused in refused.items() if is_refused), None):
+        raise InputError(f"tensor: expected {wrong}")
 
 
 def _torch_dtype(dtype: np.dtype[Any]) -> torch.dtype:
@@ -188,10 +184,7 @@ class TensorPlacement:
 def place_rows(
     source: SourceTensor, gpu: int, cpu: int, scores: npt.NDArray[np.float64] | None, threads: int
 ) -> TensorPlacement:
-    """Place so many rows into the tiers gpu and cpu, the hottest first: by falling score, ties by row number.
-
-    Rows of a tier stand in the order of the tensor, so that they are copied from it in order.
-    """
+    """Place so many rows into gpu and cpu, the hottest first, ties by row number; a tier keeps the tensor's order."""
     gpu, end = min(source.num_rows, gpu), min(source.num_rows, gpu + cpu)
     order = np.arange(end, dtype=np.int64)
     if scores is not None and end:

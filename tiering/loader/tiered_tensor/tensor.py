@@ -180,11 +180,9 @@ class TieredTensor(IndexedRows):
 
         Raises
         ------
-        InputError
+        InputError, BudgetError
             If an id is out of range (nothing is written then), ids or `out` have the wrong shape or dtype, or the
-            tiered tensor was closed.
-        BudgetError
-            If there is no memory for so many rows.
+            tiered tensor was closed; there is no memory for so many rows.
         """
         import torch
 
@@ -292,12 +290,9 @@ def tiered(
 
     Raises
     ------
-    InputError
-        If the tensor is not dense, contiguous and in host memory, or scores or sizes do not fit it.
-    BudgetError
-        If memory of the GPU, or host memory to copy to or to lock, does not suffice; nothing stays taken.
-    CapabilityError
-        If the device cannot be used.
+    InputError, BudgetError, CapabilityError
+        If the tensor is not dense, contiguous and in host memory, or scores or sizes do not fit it; memory of the GPU,
+        or host memory to copy to or to lock, does not suffice (nothing stays taken); the device cannot be used.
 
     Notes
     -----
