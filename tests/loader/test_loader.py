@@ -150,9 +150,8 @@ def test_blocks(kit, build, frontier):
         assert edges.dtype == torch.int64
         assert edges[0].max() < block.num_src["node"]
         assert edges[1].max() < block.num_dst["node"]
-    outer = batch.edge_index(1)
-    expected = outer.shape[1] if frontier == "all" else outer.shape[1] + batch.edge_index(0).shape[1]
-    assert blocks[0].num_edges == expected
+    inner, outer = (next(iter(hop.values())).shape[1] for hop in batch.hops)
+    assert blocks[0].num_edges == outer + (0 if frontier == "all" else inner)
 
 
 def test_x_of_one_and_of_many_types(kit, build):
@@ -160,11 +159,6 @@ def test_x_of_one_and_of_many_types(kit, build):
     assert isinstance(one.x, torch.Tensor)
     many = next(iter(build(kit.hetero_graph()).loader(**OPTIONS)))
     assert set(many.x) == {"paper", "author"}
-    assert many.edge_index(0, "paper:cites:paper").shape[0] == 2
-    with pytest.raises(MissingError, match="batch: no single relation None; relations: "):
-        many.edge_index(0)
-    with pytest.raises(InputError, match=r"hop: expected 0..1, found 2"):
-        one.edge_index(2)
 
 
 def test_evaluation_order_and_explicit_seeds(kit, build):

@@ -113,12 +113,9 @@ class ForFrameworks:
         from tiering.loader.pyg.batch import PygAdapter
 
         graph, words = self.artifact.graph, adopt("pyg_loader", options)
-        if split is None and input_nodes is ... and words.get("seeds") is None:
-            input_nodes = None
-        if input_nodes is not ...:
-            node_type, words["seeds"], ids = find_nodes(graph, input_nodes, options.get("node_type"), "input_nodes")
-            words["node_type"], input_id = node_type, ids if input_id is None else input_id
-        words |= {"split": split, **pyg_sampling(graph, num_neighbors, replace, weight_attr, words)}
+        ids = self._enter_seeds(words, split, input_nodes, "input_nodes")
+        input_id = ids if input_id is None else input_id
+        words |= pyg_sampling(graph, num_neighbors, replace, weight_attr, words)
         adapter = partial(PygAdapter, masks=masks, hetero=hetero, input_id=input_id)
         asked = LoaderOptions.of(features, words, call="pyg_loader")
         return self._load(asked, adapter, edge_attrs, return_edge_id, transform)
@@ -278,13 +275,9 @@ class ForFrameworks:
         require_library("DGL")
         from tiering.loader.dgl import DglAdapter
 
-        graph, words = self.artifact.graph, adopt("dgl_loader", options)
-        words |= {"split": split, **dgl_sampling(fanouts, replace, prob, words)}
-        if split is None and indices is ... and words.get("seeds") is None:
-            indices = None
-        if indices is not ...:
-            node_type, words["seeds"], _ = find_nodes(graph, indices, options.get("node_type"), "indices")
-            words["node_type"] = node_type
+        words = adopt("dgl_loader", options)
+        words |= dgl_sampling(fanouts, replace, prob, words)
+        self._enter_seeds(words, split, indices, "indices")
         adapter = partial(DglAdapter, feature_name=feature_name, label_name=label_name)
         asked = LoaderOptions.of(features, words, call="dgl_loader")
         return self._load(asked, adapter, edge_attrs, return_edge_id, transform)
@@ -332,6 +325,14 @@ class ForFrameworks:
         links = dataclasses.replace(links, negatives=find_negatives(negative_sampler))
         asked = LoaderOptions.of(features, words, links, "dgl_link_loader")
         return self._load(asked, adapter, edge_attrs, return_edge_id, transform)
+
+    def _enter_seeds(self, words: dict[str, Any], split: str | None, nodes: Any, what: str) -> Any:
+        """Add the split, or nodes of the source (all where nothing is named), to keywords; return ``input_id``."""
+        words["split"], input_id = split, None
+        if nodes is not ... or (split is None and words.get("seeds") is None):
+            nodes, node_type = None if nodes is ... else nodes, words.get("node_type")
+            words["node_type"], words["seeds"], input_id = find_nodes(self.artifact.graph, nodes, node_type, what)
+        return input_id
 
     def _load(
         self, options: LoaderOptions, adapter: Callable[..., Adapter], edge_attrs: Collection[str] | None,

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from tiering.artifacts.manifest import Relation
-from tiering.errors import InputError
-from tiering.formats.graph import find_relation
 from tiering.loader.batches.tensors import concatenate, tensors_in
 from tiering.loader.options import FeatureSource
 from tiering.loader.targets import Plan
@@ -119,20 +116,6 @@ class Batch:
     def tensors(self) -> list[torch.Tensor]:
         """Return every tensor of the batch."""
         return list(tensors_in(vars(self), lambda part: vars(part).values() if isinstance(part, BatchLinks) else ()))
-
-    def edge_index(self, hop: int, relation: Relation | str | None = None) -> torch.Tensor:
-        """Return the edges drawn at one hop: int64, shape (2, edges).
-
-        Parameters
-        ----------
-        hop
-            0 = the seeds' own neighbours.
-        relation
-            May be left out where there is one.
-        """
-        if not 0 <= hop < len(self.hops):
-            raise InputError(f"hop: expected 0..{len(self.hops) - 1}, found {hop}")
-        return self.hops[hop][find_relation(Path("batch"), list(self.hops[hop]), relation)]
 
     def blocks(self) -> list[Block]:
         """Return the edges by layer, input side first: layer l of L reads the features of hop L - l's sources.
