@@ -185,10 +185,6 @@ def test_capacity_is_a_share_of_the_bytes(graph):
     assert found.cached_rows["oracle"] == [0, 2, 3, 6]
 
 
-def moved(traffic, node_type=None):
-    return {link: entry["bytes_per_epoch"] for link, entry in traffic.to_json(node_type)["links"].items()}
-
-
 def test_traffic(graph):
     """gpu 10 B: a0, b1. peer 2 x 8 B: a1, a2 (b0 would make 10 on the first). cpu 2 B: b0. ssd: a3.
 
@@ -201,11 +197,11 @@ def test_traffic(graph):
         "a": {"gpu": (0, 1), "peer": (1, 3), "cpu": (3, 3), "ssd": (3, 4)},
         "b": {"gpu": (0, 1), "peer": (1, 1), "cpu": (1, 2), "ssd": (2, 2)},
     }
-    assert moved(plan) == {"gpu_memory": 18, "peer_link": 8, "host_link": 6, "ssd": 8}
+    assert plan.moved() == {"gpu_memory": 18, "peer_link": 8, "host_link": 6, "ssd": 8}
     shares = [link["share"] for link in plan.to_json()["links"].values()]
     assert shares == pytest.approx([0.45, 0.2, 0.15, 0.2])
-    assert moved(plan, "a") == {"gpu_memory": 16, "peer_link": 8, "host_link": 0, "ssd": 8}
-    assert moved(plan, "b") == {"gpu_memory": 2, "peer_link": 0, "host_link": 6, "ssd": 0}
+    assert plan.moved("a") == {"gpu_memory": 16, "peer_link": 8, "host_link": 0, "ssd": 8}
+    assert plan.moved("b") == {"gpu_memory": 2, "peer_link": 0, "host_link": 6, "ssd": 0}
     assert [tier["rows"] for tier in plan.to_json()["tiers"].values()] == [2, 2, 1, 1]
     document = found.to_json()["tiers"]
     sizes = {"gpu": "10", "peer": "8", "num_peers": 2, "cpu": "2", "ssd": True}
@@ -235,10 +231,10 @@ def test_rows_of_one_size_are_counted(tmp_path):
     score = {"s": {"node": np.arange(10)[::-1]}}
     found = evaluate(star, score, [1], tiers=parse_capacities("1"), **options)
     assert found.types["node"].row_bytes_from == "assumed"
-    assert moved(found.tiers["s"])["gpu_memory"] == 2
+    assert found.tiers["s"].moved()["gpu_memory"] == 2
     four = evaluate(star, score, [1], tiers=parse_capacities("4"), row_bytes=4, **options)
     assert (four.num_bytes, four.types["node"].row_bytes_from) == (40, "given")
-    assert moved(four.tiers["s"])["gpu_memory"] == 8
+    assert four.tiers["s"].moved()["gpu_memory"] == 8
     assert four.hit_rates == found.hit_rates
     with pytest.raises(
         InputError, match=r"larger than all feature data \(10 B\).*every row counts as 1 B.*`row_bytes`"

@@ -87,8 +87,8 @@ DAMAGES = {
     "edges": (lambda b: b["adjacency"][CITES].update(edges=5), r"cites:paper.edges: expected at most 4, found 5"),
     "bytes": (lambda b: b["adjacency"][CITES].update(bytes=37), r"cites:paper.bytes: expected 44, found 37"),
     "weights": (lambda b: b["adjacency"][CITES].update(weights=True), r"cites:paper.bytes: expected 68, found 44"),
-    "no columns": (lambda b: b["adjacency"][CITES].update(columns=0), r"columns: 0 is less than the minimum of 1"),
-    "negative": (lambda b: b["adjacency"][CITES].update(edges=-1), r"cites:paper.edges: -1 is less than the minimum"),
+    "no columns": (lambda b: b["adjacency"][CITES].update(columns=0), r"columns: 0 is less than 1"),
+    "negative": (lambda b: b["adjacency"][CITES].update(edges=-1), r"cites:paper.edges: -1 is less than 0"),
     "relation": (
         lambda b: b["adjacency"].update(likes=b["adjacency"].pop(CITES)),
         r"adjacency.likes: the graph has no such relation, only author:writes:paper, paper:cites:paper",
@@ -96,8 +96,8 @@ DAMAGES = {
     "sum": (lambda b: b["adjacency"].pop(CITES), r"split.adjacency_bytes: expected 52, found 96"),
     "rows": (lambda b: b["split"].update(feature_bytes=24), r"split.feature_bytes: expected 12, found 24"),
     "budget": (lambda b: b["split"].update(budget_bytes=80), r"split.budget_bytes: expected at least 108, found 80"),
-    "half": (lambda b: b.pop("adjacency"), r"'adjacency' is a dependency of 'split'"),
-    "other half": (lambda b: b.pop("split"), r"'split' is a dependency of 'adjacency'"),
+    "half": (lambda b: b.pop("adjacency"), r"'adjacency' is missing, which 'split' needs"),
+    "other half": (lambda b: b.pop("split"), r"'split' is missing, which 'adjacency' needs"),
 }
 
 

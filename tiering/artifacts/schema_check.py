@@ -34,7 +34,6 @@ _CHECKS: dict[str, tuple[str, str, Callable[[Any, Any, Callable[[Any, Any], bool
     "minItems": ("array", "is shorter than", lambda v, rule, _: len(v) >= rule),
     "maxItems": ("array", "is longer than", lambda v, rule, _: len(v) <= rule),
     "uniqueItems": ("array", "has equal items:", lambda v, *_: len(set(map(json.dumps, v))) == len(v)),
-    "dependentRequired": ("object", "lacks of", lambda v, rule, _: all({*rule[n]} <= {*v} for n in rule if n in v)),
     "minProperties": ("object", "is shorter than", lambda v, rule, _: len(v) >= rule),
 }
 """By keyword: the type of the values that it is for, the words of a problem, and whether a value fits its rule."""
@@ -78,6 +77,9 @@ def _problems(value: Any, rules: Any, name: str, where: str) -> Iterator[tuple[s
             yield from _problems(value, rules.get("then" if fits(value, rule) else "else", True), name, where)
         elif keyword == "required" and isinstance(value, dict):
             yield from ((where, f"{member!r} is missing") for member in rule if member not in value)
+        elif keyword == "dependentRequired" and isinstance(value, dict):
+            missing = ((one, member) for one in rule if one in value for member in rule[one] if member not in value)
+            yield from ((where, f"{member!r} is missing, which {one!r} needs") for one, member in missing)
         elif keyword in _CHECKS:
             kind, words, check = _CHECKS[keyword]
             if (not kind or _is(value, kind)) and not check(value, rule, fits):

@@ -265,6 +265,10 @@ class LinkTraffic:
     epochs: int
     intervals: FloatArray | None  # 95 % interval of each link's fraction of all bytes: shape (links, 2)
 
+    def moved(self, node_type: str | None = None) -> dict[str, float]:
+        """Return the bytes per epoch over each link, of one type or all."""
+        return {link: entry["bytes_per_epoch"] for link, entry in self.to_json(node_type)["links"].items()}
+
     def to_json(self, node_type: str | None = None) -> dict[str, Any]:
         """Return links and tiers, of all types or one, as docs/evaluate.md says."""
         types = [i for i, t in enumerate(self.rows.types) if node_type in (None, t)]
