@@ -22,6 +22,7 @@ from cli.main import main
 from tiering.datasets import name_ids
 from tiering.datasets.table_files import Column
 from tiering.errors import InputError, MissingError
+from tiering.memory import own_memory
 
 RATES = ("user", "rates", "movie")
 RATINGS = [(3, 7, 4.0, 964), (3, 2, 3.5, 981), (9, 2, 5.0, 982), (9, 3, 1.0, 983), (9, 3, 1.0, 983)]
@@ -307,3 +308,17 @@ def test_lists_are_features(tmp_path):
     pa_parquet.write_table(pa.table({"id": ["b", "a"], "e": [[1.0], [2.0, 3.0]]}), tmp_path / "n.parquet")
     with pytest.raises(InputError, match=r"expected lists of one length, found lengths \[1, 2\]"):
         tiering.import_graph(out=tmp_path / "h", features="e", **tables)
+
+
+def test_wide_tables_are_read_in_pieces_of_few_rows(tmp_path, peak_memory):
+    rows = np.broadcast_to(np.float32(0.5), 64 * 200_000)
+    (source := tmp_path / "tables").mkdir()
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(rows), 64)
+    pa_parquet.write_table(pa.table({"id": np.arange(200_000), "x": lists}), source / "wide.parquet")
+    write(source / "edges.csv", "src,dst", [(7, 3)])
+    tables = {"relations": {("a", "to", "a"): "edges.csv"}, "nodes": {"a": {"file": "wide.parquet", "features": "x"}}}
+    own = own_memory()
+    with peak_memory() as peak:
+        graph = tiering.import_graph(source, tmp_path / "g", memory="512MiB", **tables)
+    assert graph.feature_table("a").dim == 64
+    assert peak.bytes - own < 200 << 20  # 345 MiB when read by the million rows

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -131,76 +130,67 @@ def open_dataset(
         Close it when done: it may own temporary files.
     """
     parsed, given, format = ImportOptions.parse(options), given_options(options), format.lower()  # noqa: A001
-    format = ALIASES.get(format, format)  # noqa: A001
-    if not isinstance(path, (str, os.PathLike)):
-        chosen = _find_library(path)
+    format, spec = ALIASES.get(format, format), None  # noqa: A001
+    if isinstance(path, (str, os.PathLike)):
+        _is_directory(Path(path))
+        if parsed.spec is not None:
+            spec = find_spec(str(parsed.spec))
+            path = locate_files(spec, Path(path))
+            parsed = ImportOptions.parse({**spec.options, **given})
+            format = spec.format if format == "auto" else format  # noqa: A001
+        chosen, path = _choose_format(Path(path), format, parsed), Path(path).absolute()
+        if ".." in path.parts:  # shorter in messages and records; otherwise symbolic links keep their names
+            path = path.resolve()
+        source = str(path)
+    else:
+        chosen, source = _find_library(path), f"{type(path).__module__}.{type(path).__qualname__}"
         if format not in ("auto", chosen):
             raise InputError(f"--format: expected auto or {chosen} for a {type(path).__name__}, found {format!r}")
         if parsed.spec is not None:
             raise InputError("--spec: has no meaning for a graph in memory; leave it out")
-        context = _begin(chosen, parsed, given, memory, f"{type(path).__module__}.{type(path).__qualname__}")
-        return _open(context, lambda: _open_in_memory(path, context), edge_ids)
-    _is_directory(Path(path))
-    spec = None
-    if parsed.spec is not None:
-        spec = find_spec(str(parsed.spec))
-        path = locate_files(spec, Path(path))
-        parsed = ImportOptions.parse({**spec.options, **given})
-        format = spec.format if format == "auto" else format  # noqa: A001
-    chosen = format
-    if format == "auto":
-        chosen = "tables" if any(table.files for table in parsed.relation) else detect_format(path)
-        asked = [name for name in TABLE_OPTIONS if getattr(parsed, name) != OPTIONS[name]]
-        chosen = "tables" if chosen in ("edgelist", "parquet") and asked else chosen
-    if chosen not in READERS:
-        hint = "; docs/importing.md has the two commands that import a crawl" if chosen == "webgraph" else ""
-        raise InputError(f"--format: expected auto, {', '.join(READERS)}, found {chosen!r}{hint}")
-    source = Path(path).absolute()
-    if ".." in source.parts:  # shorter in messages and records; otherwise symbolic links keep their names
-        source = source.resolve()
-    context = _begin(chosen, parsed, given, memory, str(source))
-    context.in_place = in_place and not (parsed.changes_edges or parsed.compact_ids or parsed.first_id)
-    if spec is not None:
-        context.spec = spec
-        context.notes["spec"] = spec.name
-    return _open(context, lambda: READERS[chosen].open(source, context), edge_ids)
-
-
-def _begin(
-    chosen: str, parsed: ImportOptions, options: dict[str, Any], memory: str | int | Budget | None, source: str
-) -> ImportContext:
-    """Return the context of an import; refuse options that the format would ignore."""
-    for name in options:
+    for name in given:
         if name in FORMAT_OPTIONS - READERS[chosen].takes:
             others = ", ".join(other for other, reader in READERS.items() if name in reader.takes)
             raise InputError(f"{spell_flag(name)}: has no meaning for format {chosen}; it is for {others}")
-    context = ImportContext(chosen, parsed, Scratch(parsed.work_dir, parse_memory(memory)))
-    context.notes.update(format=chosen, source=source, options=options)
-    return context
-
-
-def _open(context: ImportContext, read: Callable[[], Dataset], edge_ids: bool) -> Dataset:
-    """Return the dataset that `read` returns, changed as the options say; drop temporary files if anything fails."""
-    options, source = context.options, context.notes["source"]
+    in_place = in_place and not (parsed.changes_edges or parsed.compact_ids or parsed.first_id)
+    context = ImportContext(chosen, parsed, Scratch(parsed.work_dir, parse_memory(memory)), spec, in_place)
+    context.notes.update(format=chosen, source=source, options=given, **({} if spec is None else {"spec": spec.name}))
     try:
-        dataset = read()
-        if options.split == OFFICIAL and not any(nodes.splits for nodes in dataset.nodes.values()):
-            problem = f"--split official: {source} has no files of splits"
-            raise InputError(f"{problem}; give fractions such as --split 0.6,0.2,0.2, or a rule")
-        if options.split not in (None, OFFICIAL) and "splits" not in context.notes:
-            raise InputError(f"--split: no node type of {source} has labels to split; leave the option out")
-        transform(dataset, context, edge_ids)
-        add_random(dataset, context)
-        for name in ("num_nodes", "feature_dim", "feature_dtype", *sorted(RANDOM_OPTIONS)):
-            for node_type in getattr(options, name).by_type:
-                if node_type not in dataset.nodes:
-                    known = ", ".join(dataset.nodes)
-                    raise InputError(f"{spell_flag(name)}: no node type {node_type}; there are: {known}")
+        dataset = READERS[chosen].open(path, context) if isinstance(path, Path) else _open_in_memory(path, context)
+        _apply_options(dataset, context, edge_ids)
     except BaseException:
         context.scratch.close()
         raise
     dataset.close_files = context.scratch.close
     return dataset
+
+
+def _choose_format(path: Path, format: str, options: ImportOptions) -> str:  # noqa: A002
+    if format == "auto":
+        format = "tables" if any(table.files for table in options.relation) else detect_format(path)  # noqa: A001
+        asked = [name for name in TABLE_OPTIONS if getattr(options, name) != OPTIONS[name]]
+        return "tables" if format in ("edgelist", "parquet") and asked else format
+    if format not in READERS:
+        hint = "; docs/importing.md has the two commands that import a crawl" if format == "webgraph" else ""
+        raise InputError(f"--format: expected auto, {', '.join(READERS)}, found {format!r}{hint}")
+    return format
+
+
+def _apply_options(dataset: Dataset, context: ImportContext, edge_ids: bool) -> None:
+    """Change a dataset as the options say that concern any format."""
+    options, source = context.options, context.notes["source"]
+    if options.split == OFFICIAL and not any(nodes.splits for nodes in dataset.nodes.values()):
+        problem = f"--split official: {source} has no files of splits"
+        raise InputError(f"{problem}; give fractions such as --split 0.6,0.2,0.2, or a rule")
+    if options.split not in (None, OFFICIAL) and "splits" not in context.notes:
+        raise InputError(f"--split: no node type of {source} has labels to split; leave the option out")
+    transform(dataset, context, edge_ids)
+    add_random(dataset, context)
+    for name in ("num_nodes", "feature_dim", "feature_dtype", *sorted(RANDOM_OPTIONS)):
+        for node_type in getattr(options, name).by_type:
+            if node_type not in dataset.nodes:
+                known = ", ".join(dataset.nodes)
+                raise InputError(f"{spell_flag(name)}: no node type {node_type}; there are: {known}")
 
 
 def _open_in_memory(graph: Any, context: ImportContext) -> Dataset:

@@ -20,6 +20,7 @@ from tiering.datasets.import_context import ImportContext
 from tiering.datasets.name_ids import is_text
 from tiering.datasets.options import ImportOptions, PerType
 from tiering.datasets.readers import edge_list, parquet
+from tiering.datasets.scratch import chunks
 from tiering.datasets.table_specs import ROW, TableSpec, as_texts, neo4j_types, strip_type
 from tiering.datasets.text import ColumnParser, TextSyntax, read_blocks
 from tiering.errors import InputError, quoted
@@ -33,6 +34,7 @@ _OPTIONS = {  # role of a column -> option that names it, for every table that h
 _IDS = {"src": "sources", "dst": "destinations", "id": "ids"}
 _ENDINGS = ("", "id", "key", "index", "idx")
 _TIMES = (pa.timestamp("us"), pa.timestamp("us", "UTC"))
+_PIECE_ROWS = 1 << 16
 _WHOLE = re.compile(r"\s*[+-]?\d{1,18}\s*")
 
 
@@ -107,11 +109,12 @@ class TableFile:
         positions = {name: find_once(name, self.names, str(self.path)) for name in names}
         for rows, arrays in self._read_parquet(positions) if self._parquet else self._read_text(positions):
             arrays[ROW] = pa.array(np.arange(row, row + rows))
-            made = {
-                role: [Column(name, arrays[name], f"{self.path}: column {name}", row) for name in columns]
-                for role, columns in self.columns.items()
-            }
-            yield rows, made
+            for part in chunks(rows, _PIECE_ROWS):  # conversions take several times the bytes of a piece
+                made = {
+                    role: [Column(n, arrays[n][part], f"{self.path}: column {n}", row + part.start) for n in columns]
+                    for role, columns in self.columns.items()
+                }
+                yield part.stop - part.start, made
             row += rows
 
     def _read_parquet(self, positions: dict[str, int]) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -224,10 +227,10 @@ class Column(NamedTuple):
     def rows(self) -> npt.NDArray[np.float64]:
         """Return a column of numbers, or of lists of one length, as (rows, values)."""
         if "list" not in str(self.array.type):
-            return self.numbers().astype(np.float64)[:, None]
+            return self.numbers().astype(np.float64, copy=False)[:, None]
         lengths = pc.unique(pc.list_value_length(self.array)).to_pylist()
         if len(lengths) != 1 or not lengths[0]:
             problem = f"expected lists of one length, found lengths {lengths[:5]} from row {self.row} on"
             raise InputError(f"{self.where}: {problem}; pad them")
         values = self._replace(array=self.array.flatten()).numbers()
-        return values.astype(np.float64).reshape(len(self.array), -1)
+        return values.astype(np.float64, copy=False).reshape(len(self.array), -1)

@@ -199,9 +199,12 @@ def read_batches(
             first, last = last, last + table.metadata.row_group(group).num_rows
             if last <= begin or first >= end:
                 continue
-            row = first
+            row, described = first, table.metadata.row_group(group)
+            parts = [described.column(at) for at in range(described.num_columns)]
+            values = sum(p.num_values for p in parts if p.path_in_schema.startswith(tuple(columns)))
+            step = max(1, CHUNK * (last - first) // max(1, values))
             try:
-                for batch in table.iter_batches(CHUNK, row_groups=[group], columns=columns):
+                for batch in table.iter_batches(step, row_groups=[group], columns=columns):
                     low, high = max(begin, row), min(end, row + batch.num_rows)
                     if low < high:
                         yield low, batch.slice(low - row, high - low)
