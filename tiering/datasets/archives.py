@@ -1,7 +1,4 @@
-"""Numbers that can only be unpacked front to back: arrays in archives of numpy's (.npz), and packed text.
-
-The size that an archive claims is checked before memory or disk is reserved.
-"""
+"""Numbers unpacked front to back, of .npz archives and packed text; the size that one claims is checked first."""
 
 from __future__ import annotations
 

@@ -121,10 +121,9 @@ def narrow_rows(rows: npt.NDArray[np.float32], dtype: str) -> npt.NDArray[Any]:
 
 
 def dense_array(value: Any, where: str, scratch: Scratch) -> tuple[npt.NDArray[Any], str]:
-    """Return a value as a dense array, and the name of its dtype; ``bfloat16`` is stored as ``uint16``.
+    """Return a value (tensor, sparse matrix, list...) as a dense array, and the name of its dtype; `where` is shown.
 
-    It is a tensor on any device, a sparse matrix of scipy or torch_sparse, a list, or anything that numpy takes.
-    What is made dense is taken off the memory budget of `scratch`. `where` is for messages.
+    ``bfloat16`` is stored as ``uint16``; what is made dense is taken off the budget of `scratch`.
     """
     try:
         array, dtype = _convert(value, where, scratch)

@@ -43,12 +43,13 @@ _VALUES = {
 _SPARSE = 8
 
 
-def check_values(values: npt.NDArray[Any], where: str, first: int, content: str) -> LargestId:
-    """Refuse values that no edge can have, the first of which has number `first`; return the largest id."""
+def check_values(values: npt.NDArray[Any], where: str, first: int, content: str, least: int = 0) -> LargestId:
+    """Refuse values that no edge can have, the first of which has number `first`; return the largest id, from 0."""
     if content == "weight":
         check_weights(values, where, first)
         return LargestId()
-    return find_largest_id(values, where, ENDS[content], first)
+    largest = find_largest_id(values, where, ENDS[content], first, least)
+    return largest._replace(id=largest.id - least, smallest=largest.smallest - least) if values.size else largest
 
 
 class EdgeSink:
@@ -68,13 +69,9 @@ class EdgeSink:
             if self._names is not None and self._named and content in ENDS:
                 self._names.append(content, values, place, self.rows)
                 continue
-            values = values.astype(DTYPES[content], copy=False)
-            if content in ENDS and (first_id := self._context.options.first_id):
-                if (wrong := np.flatnonzero(values < first_id)).size:
-                    found = f"edge {self.rows + wrong[0]}: {ENDS[content]} id {values[wrong[0]]}"
-                    raise InputError(f"{place}: {found} is below --first-id {first_id}; correct one of the two")
-                values = values - first_id
-            self.largest = self.largest.merge(check_values(values, place, self.rows, content))
+            values, first_id = values.astype(DTYPES[content], copy=False), self._context.options.first_id
+            self.largest = self.largest.merge(check_values(values, place, self.rows, content, first_id))
+            values = values - first_id if first_id and content in ENDS else values
             try:
                 if self._names is not None and content in ENDS:
                     self._names.append(content, pa.array(values))

@@ -108,15 +108,16 @@ class LargestId(NamedTuple):
         return (self if self.id >= other.id else other)._replace(smallest=min(self.smallest, other.smallest))
 
 
-def find_largest_id(ids: npt.NDArray[Any], where: str, end: str, first: int = 0) -> LargestId:
-    """Return the largest id of one end of edges, of which the first has number `first`; refuse a negative one."""
+def find_largest_id(ids: npt.NDArray[Any], where: str, end: str, first: int = 0, least: int = 0) -> LargestId:
+    """Return the largest id of one end of edges, of which the first has number `first`; refuse one below `least`."""
     largest, edge, smallest = -1, 0, 2**63 - 1
     for part in chunks(ids.shape[0]):
         block = ids[part]
-        if (smallest := min(smallest, int(block.min()))) < 0:
-            wrong = int(np.argmax(block < 0))
-            problem = f"edge {first + part.start + wrong}: {end} id {int(block[wrong])} is negative"
-            raise InputError(f"{where}: {problem}; expected ids from 0; correct the file")
+        if (smallest := min(smallest, int(block.min()))) < least:
+            wrong = int(np.argmax(block < least))
+            problem = f"is below --first-id {least}" if least else "is negative"
+            problem = f"edge {first + part.start + wrong}: {end} id {int(block[wrong])} {problem}"
+            raise InputError(f"{where}: {problem}; expected ids from {least}; correct the file")
         if int(block.max()) > largest:
             largest, edge = int(block.max()), first + part.start + int(block.argmax())
     return LargestId(largest, f"{where}: edge {edge}: {end} id {largest}", smallest)

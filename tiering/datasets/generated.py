@@ -1,8 +1,7 @@
 """`tiering generate`: a dataset of any size from a seed, in IGB or IGBH format; communities carry the labels.
 
-A feature row tells its label poorly, the mean over the rows of d in-neighbours well: it keeps most of the signal and
-divides the variance by d. Every block of numbers comes from a Philox generator keyed by (seed, stream, block), and only
-integers and correctly rounded operations (+, -, *, /, sqrt) are used: the same bytes on every machine.
+Blocks of numbers come from Philox generators keyed by (seed, stream, block), and only integers and correctly rounded
+operations (+, -, *, /, sqrt) are used: the same bytes on every machine.
 """
 
 from __future__ import annotations
@@ -41,10 +40,7 @@ SHUFFLE_ROUNDS = 3
 
 
 class KeyedPermutation:
-    """A permutation of 0..size-1 (size up to 2^62) chosen by a key of numbers below 2^64; needs no table.
-
-    Rounds of invertible steps on the bits that size - 1 needs; results outside the range are mapped again.
-    """
+    """A permutation of 0..size-1 (size up to 2^62) by a key of numbers below 2^64; needs no table."""
 
     def __init__(self, size: int, key: tuple[int, ...]) -> None:
         self.size = size

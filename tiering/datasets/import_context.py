@@ -92,10 +92,7 @@ class Detector:
 
 @dataclass(frozen=True)
 class Reader:
-    """A reader of one format: a module in ``readers``, and a line in `tiering.datasets.open.READERS`.
-
-    `open` describes the dataset at a path. Large arrays stay mapped where they are, or go to `ImportContext.scratch`.
-    """
+    """A reader of one format, in `tiering.datasets.open.READERS`; large arrays stay mapped or go to scratch files."""
 
     open: Callable[[Path, ImportContext], Dataset]
     takes: frozenset[str]  # options of tiering.datasets.options.FORMAT_OPTIONS that the format has; others are refused

@@ -1,8 +1,7 @@
-"""Names of nodes become ids 0, 1, 2... in ascending order of their UTF-8 bytes, out of core.
+"""Names of nodes become ids 0, 1, 2... in ascending order of their UTF-8 bytes, out of core: sorted runs are merged.
 
-Names are sorted in runs, each with the names of some edges once; then the runs are merged range by range of names. Ends
-of edges are positions in runs until ids are known. Whole numbers are names of 8 bytes, which sort as the numbers do.
-Temporary disk: 16 bytes per edge twice, and the names of each run; memory: a fraction of the budget left.
+Whole numbers are names of 8 bytes, which sort as the numbers do. Temporary disk: 16 bytes per edge twice, and the names
+of each run; memory: a fraction of the budget left.
 """
 
 from __future__ import annotations
@@ -29,10 +28,7 @@ _SAMPLES = 16  # names that are looked at for each range, to cut ranges of like 
 
 
 class NameIds:
-    """A sorter of columns of names: blocks of names in, ids and the names in the order of ids out.
-
-    `columns` are by default the ends of edges; `sorters` is the number of those that share the budget.
-    """
+    """A sorter of columns of names, by default both ends of edges; `sorters` of them share the budget."""
 
     def __init__(
         self, scratch: Scratch, columns: Sequence[str] = ("src", "dst"), sorters: int = 1, *,

@@ -1,9 +1,4 @@
-"""Graphs that come as named arrays by node type and relation, as PyG and DGL keep them.
-
-The names are theirs: ``x`` or ``feat`` are features, ``y`` or ``label`` labels, ``train_mask`` or ``train_idx`` splits;
-of edges ``edge_attr`` or ``feat`` are features, ``edge_weight`` or ``weight`` weights. Others are recorded as ignored,
-and named on standard error.
-"""
+"""Graphs that come as named arrays by node type and relation, as PyG and DGL keep them, under the names of both."""
 
 from __future__ import annotations
 

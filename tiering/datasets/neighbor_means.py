@@ -1,8 +1,7 @@
 """Features of nodes that have none: the mean of their neighbours' rows, as OGB makes those of MAG240M's authors.
 
-The neighbours' rows are read front to back, a piece at a time, and added in float32 to the rows of as many nodes as the
-memory holds; with less memory they are read more often. A node's rows are added piece after piece, in the order of its
-edges within each: the result depends neither on the memory nor on the number of threads.
+Rows are read front to back, a piece at a time, and added in float32, by piece and order of edges, to those of as many
+nodes as the memory holds: the result depends neither on the memory nor on the number of threads.
 """
 
 from __future__ import annotations

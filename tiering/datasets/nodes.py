@@ -211,8 +211,7 @@ def _find_labels(files: NodeFiles, context: ImportContext) -> LabelArray | None:
 def _add_labels(nodes: NodeData, node_type: str, labels: LabelArray, context: ImportContext) -> None:
     """Add classes, int64 of shape (num_nodes,), -1 for none; or the values of labels that are no classes, as they are.
 
-    There is one for each node, NaN or -1 for none, or one for the first nodes alone, as `LabelArray.prefixes` say: the
-    first of those is the number of labelled nodes, also of more values, unless option ``num_labelled`` says otherwise.
+    There is one for each node, or for the first `LabelArray.prefixes` or ``num_labelled`` alone.
     """
     num_nodes = nodes.num_nodes
     values, where, prefixes = labels.open(num_nodes), labels.where, labels.prefixes.get(num_nodes, ())
@@ -282,10 +281,7 @@ def _replace_nan(block: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _describe_features(path: Path, files: NodeFiles, known: dict[str, int], context: ImportContext) -> FeatureTable:
-    """Describe a feature file, with or without numpy header: numpy's magic bytes decide, not the name.
-
-    `known`: where a number is known from -> rows; a headerless file of so many has the usual number of values.
-    """
+    """Describe a feature file; one without numpy's magic bytes is headerless, of as many rows as one of `known`."""
     context.record_file(path)
     options, node_type = context.options, files.node_type
     if not is_npy(path):

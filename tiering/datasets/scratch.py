@@ -78,10 +78,7 @@ class GrowingFile:
 
 
 class Scratch:
-    """A maker of temporary files in one folder (``None``: the system's), for an import that stays within a budget.
-
-    The files have no name: their space is free again when the process or the last array in them is gone.
-    """
+    """A maker of nameless temporary files in one folder (``None``: the system's), for an import within a budget."""
 
     def __init__(self, folder: str | os.PathLike[str] | None, budget: Budget) -> None:
         self.budget = budget

@@ -192,8 +192,7 @@ _LONGEST_HEADER = 4096
 def locate_files(spec: DatasetSpec, path: Path) -> Path:
     """Return where the files of a dataset lie, at or below `path`, for its reader, each as specified.
 
-    That is the usual place that holds most of them; of a single file, the file. `MissingError` says which required
-    file is missing, `InputError` which does not fit.
+    `MissingError` says which required file is missing, `InputError` which does not fit.
     """
     required = [file for file in spec.files if not file.optional and not file.path.startswith("..")]
     if is_folder(path):
@@ -287,10 +286,7 @@ def list_files(spec: DatasetSpec) -> list[tuple[str, str, str]]:
 
 
 def make_sized_dataset(source: DatasetSpec, path: Path = Path(), split: Any = None) -> Dataset:
-    """Return a dataset of the numbers and shapes published, with features at `path`, to plan with before a download.
-
-    All entries are 0, in maps of a temporary file without content. `split`: of the import, else of the specification.
-    """
+    """Return a dataset of the numbers published, all entries 0, to plan with before a download."""
     parts = [part for file in source.files for part in (file.members or (file,)) if part.of and not part.optional]
     relations = {part.of: relation_of(part.of) for part in parts if part.holds == "edges" and part.of}
     types = {part.of for part in parts if part.holds in ("features", "labels") and part.of}

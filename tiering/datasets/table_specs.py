@@ -1,7 +1,4 @@
-"""Tables of nodes and edges as users describe them: on the command line, in Python, Neo4j's headers, GraphStorm's JSON.
-
-``user:rates:movie=ratings.csv:userId,movieId`` is a table of edges, ``movie=movies.parquet:movieId`` one of nodes.
-"""
+"""Tables of nodes and edges as users describe them: as options, in Python, Neo4j's headers, GraphStorm's JSON."""
 
 from __future__ import annotations
 

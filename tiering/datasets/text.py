@@ -192,10 +192,7 @@ def is_mtx(path: Path) -> bool:
 def read_blocks(
     path: Path, what: str, start: TextBlock | None = None, syntax: TextSyntax | None = None, strict: bool = True
 ) -> Iterator[TextBlock]:
-    """Read a text, plain or gzip, from `start` on, in blocks that end with records of `syntax`, by default lines.
-
-    `what` is being read, for the bar of progress. Carriage returns alone are refused if `strict`.
-    """
+    """Read a text, plain or gzip, from `start` on, in blocks of whole records; `strict`: no carriage returns alone."""
     syntax, start = syntax or TextSyntax("\t"), start or TextBlock(b"")
     line, offset = start.line, start.offset
     with _open(path) as file, progress(path.stat().st_size, what, "B", scale=True) as bar:
@@ -216,10 +213,7 @@ def read_blocks(
 
 
 def find_data(path: Path, start: TextBlock, comments: bytes, strict: bool) -> tuple[TextBlock, int]:
-    """Return the first 64 KiB from `start` on behind lines that are empty or comments, and the number of comments.
-
-    The block is empty if there are no such lines. `comments`: a pattern of how they begin.
-    """
+    """Return up to 64 KiB after lines that are empty or begin with pattern `comments`, and the number of comments."""
     skipped = re.compile(rb"[ \t\r]*(?:\n|\Z)|(%s[^\n]*(?:\n|\Z))" % comments)
     sample, number = TextBlock(b""), 0
     for block in read_blocks(path, "reading edges", start, strict=strict):
@@ -303,14 +297,9 @@ class ColumnParser:
             text = self.syntax.single_blanks(text)
             table = self._parse_whole(text, block)
         if not self.named and (b"x" in text or b"X" in text) and _HEX.search(text):  # pyarrow reads 0x1F as 31
-            self._find_damage(block)
-        columns = {name: table.column(str(i)) for name, i in self.columns.items()}
-        ids = (
-            [] if self.named or not self.first_id else [table.column(str(self.columns[end])) for end in ("src", "dst")]
-        )
-        if any(pa.compute.min(column).as_py() < self.first_id for column in ids):
-            self._find_damage(block)
-        return {name: col if pa.types.is_string(col.type) else col.to_numpy() for name, col in columns.items()}
+            self.find_damage(block)
+        columns = ((name, table.column(str(i))) for name, i in self.columns.items())
+        return {name: column if pa.types.is_string(column.type) else column.to_numpy() for name, column in columns}
 
     def _parse_whole(self, text: bytes, block: TextBlock) -> pa.Table:
         """Return the table of a text; `InputError` names the damaged line."""
@@ -327,7 +316,7 @@ class ColumnParser:
             if table.num_rows == lines and self.syntax.open_quote(last[last.rfind(b"\n") + 1 :]) is None:
                 return table
             problem = f"{table.num_rows} rows"
-        self._find_damage(block)
+        self.find_damage(block)
         raise InputError(f"{self.path}: lines from {block.line} on: {problem}; correct the file")
 
     def _parse(self, text: bytes, delimiter: str, block_size: int = _PARSED_BYTES) -> pa.Table:
@@ -344,7 +333,7 @@ class ColumnParser:
             pa_csv.ConvertOptions(include_columns=list(kinds), column_types=kinds, null_values=[]),
         )
 
-    def _find_damage(self, block: TextBlock) -> None:
+    def find_damage(self, block: TextBlock) -> None:
         """Raise an error that names the first damaged line: pyarrow names rows of the block, at best."""
         if not self.syntax.newlines:
             self.syntax.refuse_open_quote(block.raw, self.path, block.line)

@@ -1,10 +1,7 @@
 """Changes that the user asks for at import: to the edges, and random arrays of nodes; each is recorded.
 
-They run in a fixed order: remove self loops, add reverse edges, remove duplicates, add self loops. Weights, types, ids
-and features go with their edges: a reverse edge has those of the edge it reverses, an added self loop has weight 1,
-type -1, id -1 and features of 0; ids are by default positions in the source. Cost: one pass each, new columns in memory
-or temporary files. Random features are noise of variance 1, each class has as many nodes: from the streams of `tiering
-generate`, by seed, type and block.
+Weights, types, ids and features go with their edges: a reverse edge has those of its original, an added self loop has
+weight 1, type -1, id -1 and features of 0; ids are by default positions in the source. Cost: one pass each.
 """
 
 from __future__ import annotations
@@ -157,10 +154,7 @@ def _add_loops(edge: EdgeData, num_nodes: int, context: ImportContext) -> None:
 
 
 def _deduplicate(edge: EdgeData, num_src: int, context: ImportContext) -> None:
-    """Keep the first of each set of equal edges: they meet in a bucket by a hash of both ends, sorted by itself.
-
-    Memory: `BYTES_PER_EDGE` of a bucket; temporary disk: 1 byte per edge, and 24 if there is more than one bucket.
-    """
+    """Keep the first of each set of equal edges: they meet in a bucket by a hash of both ends, sorted by itself."""
     keep = context.scratch.array(edge.num_edges, bool)
     keep[:] = False
     fitting = context.scratch.budget.left() // (2 * BYTES_PER_EDGE)

@@ -1,9 +1,6 @@
 """Formats ``edgelist``, one edge per line (SNAP, KONECT, CSV), and ``mtx`` (Matrix Market); plain or gzip, streamed.
 
-Lines before the first edge that begin with ``#`` or ``%`` are comments, and with option ``comment`` those that begin
-with its character, wherever they stand. A first line neither of whose ids begins like a number is a header. Entry
-(i, j) of a matrix is edge i -> j, ids from 1; of a symmetric one also j -> i. Cost: one pass, 16 bytes of temporary
-disk per edge (24 with weights), memory for one block.
+Cost: one pass, 16 bytes of temporary disk per edge (24 with weights), memory for one block.
 """
 
 from __future__ import annotations
@@ -65,7 +62,12 @@ def read_edges(start: TextBlock, parser: ColumnParser, sink: EdgeSink, change: C
     path = sink.path
     for block in read_blocks(path, "reading edges", start, parser.syntax):
         if columns := parser.parse(block):
-            sink.append(columns if change is None else change(columns))
+            try:
+                sink.append(columns if change is None else change(columns))
+            except InputError:
+                if parser.first_id:
+                    parser.find_damage(block)  # which names the line
+                raise
     if parser.comments:
         hint = " (--comment none takes them for edges)" if change is None else ""
         note(f"note: {path}: lines left out as comments: {parser.comments}{hint}")

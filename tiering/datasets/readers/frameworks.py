@@ -1,8 +1,6 @@
 """Formats ``pyg``: `Data` or `HeteroData` in a file of ``torch.save``; ``dgl``: one graph, of ``dgl.save_graphs``.
 
-PyG's are read without PyG and without running anything (`tiering.formats.torch_file`), as they are or as
-`InMemoryDataset` saves them. Features that lie in the file one row behind the other stay there. Sparse matrices
-(``adj_t``) are refused. DGL itself reads its files, as a whole, into memory.
+PyG's are read without PyG and without running anything (`tiering.formats.torch_file`); DGL itself reads its files.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Formats ``npy``, ``csc``, ``csr``: numpy files in a directory; ``npz``: a square matrix of ``scipy.sparse.save_npz``.
 
-``npy`` has ``edge_index.npy``, (2, E) or (E, 2); ``csc`` and ``csr`` ``indptr.npy`` and ``indices.npy``, here or in a
-tree as of `igb`: the list of node k, ``indices[indptr[k]:indptr[k + 1]]``, holds the sources of edges that end at k, in
-a ``csr`` the destinations of those that begin there. Entry (i, j) of a matrix is edge i -> j; its arrays are unpacked
-once. Other files: `SPLIT_FILES`, `EDGE_FILES`, ``node_feat.npy``, ``node_label.npy``, ``num_nodes.txt``.
+``indices[indptr[k]:indptr[k + 1]]`` are, in a ``csc``, the sources of edges that end at k, in a ``csr`` destinations of
+those that begin there; both also in a tree as of `igb`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Format ``ogb``: node datasets of the Open Graph Benchmark as they are downloaded.
+"""Format ``ogb``: node datasets of the Open Graph Benchmark as they are downloaded, unpacked once.
 
-Large ones (papers100M) have ``raw/data.npz`` and ``raw/node-label.npz`` with deflated arrays; small ones text,
-``raw/edge.csv.gz``, ``node-feat.csv.gz``..., those of several types (ogbn-mag) in a folder for each type and relation,
-which ``raw/triplet-list.csv.gz`` lists. Nothing of this can be mapped: it is unpacked once, features of nodes into the
-graph that is written.
+Large ones (papers100M) have ``raw/data.npz`` and ``raw/node-label.npz``, small ones text (``raw/edge.csv.gz``...),
+those of several types (ogbn-mag) in a folder for each type and relation, which ``raw/triplet-list.csv.gz`` lists.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Format ``parquet``: edges as columns of one parquet file or of all those in a directory, streamed by row group.
+"""Format ``parquet``: edges as columns of one parquet file or of those of a directory by name, streamed by row group.
 
-Files of a directory are read in the order of their names. Columns of text are names. Cost: one pass, 16 bytes of
-temporary disk per edge (24 with weights), memory for a million rows; none of it where tasks read ranges of the files.
+Cost: one pass, 16 bytes of temporary disk per edge (24 with weights); none where tasks read ranges of the files.
 """
 
 from __future__ import annotations

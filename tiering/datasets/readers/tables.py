@@ -1,7 +1,6 @@
 """Format ``tables``: tables of edges between node types, and of nodes, in text and parquet, as one typed graph.
 
-Ids of a type are numbered in the order of its table of nodes; without one, distinct ids in ascending order. Cost: one
-pass over the files, and for each type a sort on disk as `tiering.datasets.name_ids` says.
+Cost: one pass over the files, and for each type a sort on disk as `tiering.datasets.name_ids` says.
 """
 
 from __future__ import annotations
