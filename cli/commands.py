@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from difflib import get_close_matches
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import click
 
+from tiering.errors import InputError
 from tiering.version import __version__
 
 from .parameters import OPTIONS, write_sections
@@ -30,6 +33,12 @@ COMMANDS = {
     "trace": ("trace", INSPECT, "Replay epochs of the loader without a model: how fast batches come."),
 }
 """Module, group and summary of each command; the function is ``NAME_command``."""
+_SHELLS = {
+    "bash": ("~/.local/share/tiering/completion.bash", "~/.bashrc", ". {file}"),
+    "zsh": ("~/.local/share/tiering/completion.zsh", "~/.zshrc", "autoload -Uz compinit && compinit; . {file}"),
+    "fish": ("~/.config/fish/completions/tiering.fish", None, ""),
+}
+"""By shell: the file of the completion, the start-up file that reads it, and the line added there."""
 _HELP = """Decide offline which feature rows lie in GPU memory, host memory and on SSD, and train a GNN from there.
 
 dataset --import--> graph --score--> scores --reorder--> reordered graph --layout--> tiers on disk --> your training
@@ -79,11 +88,26 @@ def _print_version(ctx: click.Context, param: click.Parameter, asked: bool) -> N
 
 
 def _install_completion(ctx: click.Context, param: click.Parameter, shell: str | None) -> None:
-    if shell is not None:
-        from .completion import install_completion
+    """Write the completion of a shell, by default the user's, and the line that makes the shell read it."""
+    if shell is None:
+        return
+    from click.shell_completion import get_completion_class
 
-        click.echo(install_completion(ctx.command, shell))
-        ctx.exit()
+    name = shell.lower() or Path(os.environ.get("SHELL", "")).name
+    maker = get_completion_class(name) if name in _SHELLS else None
+    if maker is None:
+        raise InputError(f"--install-completion: expected {', '.join(_SHELLS)}, found {name!r}; name the shell")
+    file, start, line = _SHELLS[name]
+    path = Path(file).expanduser()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(maker(ctx.command, {}, "tiering", "_TIERING_COMPLETE").source())
+    if start is not None:
+        profile, wanted = Path(start).expanduser(), line.format(file=path)
+        text = profile.read_text() if profile.is_file() else ""
+        if wanted not in text.splitlines():
+            profile.write_text(f"{text.rstrip(chr(10))}\n{wanted}\n".lstrip())
+    click.echo(f"{name} completes tiering in new shells: {path}")
+    ctx.exit()
 
 
 def _eager(*names: str, text: str, callback: Callable[..., None], **settings: Any) -> click.Option:

@@ -12,7 +12,7 @@ from tiering.text.options import options_of
 from tiering.text.units import parse_bytes, parse_threads
 
 from .options import Call, Common, GraphArgument, Group, Seed, Train, flag, takes
-from .output import note, print_json, print_line, print_parts
+from .output import note, print_json, print_parts
 
 if TYPE_CHECKING:
     from tiering.readahead.disk_speed import DiskSpeed
@@ -80,9 +80,7 @@ def evaluate_command(
         print_json({**document, "plot": None if plot is None else str(plot)})
     else:
         for result in results:
-            print_parts(evaluation_tables(result, len(results) > 1))
-            if len(results) > 1:
-                print_line("")
+            print_parts(*evaluation_tables(result, len(results) > 1), *([""] if len(results) > 1 else []))
     if plot is not None:
         draw(results, plot)
         note(f"plot: {plot}")

@@ -11,10 +11,11 @@ import click
 
 from tiering import __version__
 from tiering.errors import InputError
+from tiering.text.description import Fields, Table
 from tiering.text.units import format_bytes, format_count, parse_bytes, parse_size
 
 from .options import Call, Common, Group, argument, flag, takes
-from .output import print_artifact, print_fields, print_json, print_line, print_table
+from .output import print_artifact, print_json, print_parts
 
 if TYPE_CHECKING:
     from tiering.datasets.specs import DatasetSpec
@@ -52,12 +53,9 @@ def check_command(
         document = {"path": str(path), "level": level, "sound": not problems, "problems": list(map(vars, problems))}
         print_json({**document, "coverage": report.to_json()} if full else document)
     else:
-        for problem in problems:
-            print_line(str(problem))
         verdict = f"{len(problems)} problem{'s' if len(problems) > 1 else ''}" if problems else "sound"
-        if full:
-            print_line(str(report))
-        print_line(f"{path}: {verdict} ({_LOOKED_AT['sample' if share < 1 else level]})")
+        summary = f"{path}: {verdict} ({_LOOKED_AT['sample' if share < 1 else level]})"
+        print_parts(*map(str, problems), *([str(report)] if full else []), summary)
     if problems:
         raise click.exceptions.Exit(1)
 
@@ -90,7 +88,7 @@ def info_command(
     if call.json:
         print_json(document)
     else:
-        print_fields({**document, **document.pop("build")})
+        print_parts(Fields({**document, **document.pop("build")}))
 
 
 @takes(Group(Common, ("json",)))
@@ -115,10 +113,8 @@ def doctor_command(
         errors = [None if finding.error is None else str(finding.error) for finding in findings]
         print_json({"findings": [{**vars(f), "error": error} for f, error in zip(findings, errors, strict=True)]})
     else:
-        print_fields({finding.name: finding.text for finding in findings})
-        for finding in findings:
-            if finding.advice:
-                print_line(f"{finding.name}: {finding.advice}")
+        advice = (f"{finding.name}: {finding.advice}" for finding in findings if finding.advice)
+        print_parts(Fields({finding.name: finding.text for finding in findings}), *advice)
     if error := next((finding.error for finding in findings if finding.error), None):
         raise error
 
@@ -139,8 +135,8 @@ def datasets_command(
         else:
             rows = [_row(source) for source in known_specs().values()]
             columns = ("dataset", "format", "nodes", "edges", "files", "graph", "least memory")
-            print_table("", columns, rows, left=2)
-            print_line("tiering datasets NAME says more; tiering import --spec NAME --dry-run needs no data")
+            more = "tiering datasets NAME says more; tiering import --spec NAME --dry-run needs no data"
+            print_parts(Table("", columns, rows, left=2), more)
         return
     source = find_spec(name)
     if call.json:
@@ -184,14 +180,14 @@ def _print(source: DatasetSpec) -> None:
     fields = {name: getattr(source, name) for name in ("home", "licence", "citation", "format", "labels", "splits")}
     fields["imported with"] = ", ".join(f"{key} = {value}" for key, value in source.options.items()) or "no options"
     fields["graph"] = f"{graph or '?'} in addition to the features; least memory {memory or '?'}"
-    print_fields({source.name: source.title, **fields})
-    print_line("")
     counts = [(name, format_count(n)) for name, n in (*source.nodes.items(), *source.edges.items())]
     counts += [(name, f"about {format_count(n)}") for name, n in source.about.items() if name not in FLAGS]
-    if counts:
-        print_table("Nodes and edges", ("type, relation", "number"), counts)
-    print_table(f"Files, in {' or '.join(r or 'the directory itself' for r in source.roots)}",
-                ("file", "holds", "size"), list_files(source), left=2)  # fmt: skip
-    for defect in source.defects:
-        print_line(f"- {defect.text} ({defect.id}) {defect.cure}")
-    print_line(f"next: tiering import DIR --spec {source.name} --out GRAPH")
+    roots = " or ".join(root or "the directory itself" for root in source.roots)
+    print_parts(
+        Fields({source.name: source.title, **fields}),
+        "",
+        *([Table("Nodes and edges", ("type, relation", "number"), counts)] if counts else []),
+        Table(f"Files, in {roots}", ("file", "holds", "size"), list_files(source), left=2),
+        *(f"- {defect.text} ({defect.id}) {defect.cure}" for defect in source.defects),
+        f"next: tiering import DIR --spec {source.name} --out GRAPH",
+    )

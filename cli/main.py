@@ -36,8 +36,7 @@ _loading = True  # there is no work yet that a signal would have to stop in orde
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command (arguments without the program's name, by default those of the process); returns the exit code.
 
-    Nothing is raised for an error of the user or the machine: it is one line on standard error, of JSON if ``--json``
-    was asked for, with the traceback before it if ``--debug`` stands anywhere or ``TIERING_DEBUG`` is set.
+    Errors of the user or the machine are one line on standard error, of JSON with ``--json``.
     """
     errors.flags = {}
     try:
@@ -90,9 +89,9 @@ def _invoke(arguments: list[str]) -> int:
     global _loading
     _loading = False
     if instruction := os.environ.get("_TIERING_COMPLETE"):
-        from .completion import complete
+        from click.shell_completion import shell_complete
 
-        return complete(commands, instruction)
+        return shell_complete(commands, {}, "tiering", "_TIERING_COMPLETE", instruction)
     try:
         with commands.make_context("tiering", arguments) as context:
             commands.invoke(context)

@@ -10,7 +10,7 @@ from typing import Any, get_args, get_origin
 import click
 
 from tiering.errors import InputError
-from tiering.text.options import Parse, match_word, spell_flag, words_of
+from tiering.text.options import Parse, spell_flag, words_of
 
 ARGUMENTS, OPTIONS, COMMON = "Arguments", "Options", "Common options"
 _METAVARS = {int: "N", float: "X", Path: "PATH"}
@@ -67,7 +67,8 @@ class Text(click.ParamType):  # type: ignore[type-arg,unused-ignore]
             with suppress(InputError):
                 self._parse(value, "")
                 return value
-        return match_word(value, self._metavar)
+        low = str(value).lower()
+        return low if low in words_of(self._metavar) else value
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
         """Return the words that begin with what was typed."""

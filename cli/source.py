@@ -10,10 +10,11 @@ from tiering.datasets.generated import Recipe, generate_dataset
 from tiering.datasets.open import READERS
 from tiering.datasets.options import ImportOptions
 from tiering.run.options import ClusterOptions
+from tiering.text.description import Table
 from tiering.text.units import format_bytes, format_count
 
 from .options import Call, Common, Group, Out, argument, flag, takes
-from .output import print_json, print_line, print_table
+from .output import print_json, print_parts
 
 _FORMATS = f"auto, {', '.join(READERS)}."
 
@@ -47,7 +48,9 @@ def generate_command(call: Call, out: Annotated[Path, argument("OUT", "Directory
         counts = {name: meta[name] for name in ("num_nodes", "num_edges")}
         print_json({"path": str(made.absolute()), **counts, "bytes": size})
         return
-    print_line(f"{made.absolute()}: {format_bytes(size)} in IGB's format")
-    print_table("Nodes", ("type", "nodes"), [(t, format_count(n)) for t, n in meta["num_nodes"].items()])
-    print_table("Edges", ("relation", "edges"), [(r, format_count(n)) for r, n in meta["num_edges"].items()])
-    print_line(f"next: tiering import {out} --out GRAPH")
+    print_parts(
+        f"{made.absolute()}: {format_bytes(size)} in IGB's format",
+        Table("Nodes", ("type", "nodes"), [(t, format_count(n)) for t, n in meta["num_nodes"].items()]),
+        Table("Edges", ("relation", "edges"), [(r, format_count(n)) for r, n in meta["num_edges"].items()]),
+        f"next: tiering import {out} --out GRAPH",
+    )

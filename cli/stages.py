@@ -9,10 +9,11 @@ from tiering.layout.options import LayoutOptions
 from tiering.run.options import ClusterOptions
 from tiering.sampling.options import SamplingOptions
 from tiering.scores.options import AUTO, AUTO_HELP, HELP, ScoreOptions
+from tiering.text.description import Table
 from tiering.text.units import format_seconds
 
 from .options import MEMORY, STAGE, Call, Common, GraphArgument, Group, Out, Seed, Train, argument, flag, takes
-from .output import print_estimate, print_json, print_table
+from .output import print_estimate, print_json, print_parts
 
 _METHOD = " ".join(f"{name}: {text}" for name, text in HELP.items()) + f" {AUTO}: {AUTO_HELP}"
 _FROM = (
@@ -114,4 +115,4 @@ def run_command(
         for step in report
     ]
     rows.append(("all", "", format_seconds(sum(step["seconds"] for step in report)), ""))
-    print_table("", ("step", "", "time", "artifact"), rows, left=2)
+    print_parts(Table("", ("step", "", "time", "artifact"), rows, left=2))

@@ -11,7 +11,7 @@ from tiering.loader.options import MemoryOptions, PipelineOptions, ReadOptions, 
 from tiering.sampling.options import SamplingOptions
 
 from .options import Call, Common, Group, Seed, argument, flag, takes
-from .output import print_json, print_line, print_parts
+from .output import print_json, print_parts
 
 _TABLES = (SeedOptions, MemoryOptions, ReadOptions, PipelineOptions, SamplingOptions)
 
@@ -45,11 +45,12 @@ def trace_command(
             found.append({"epoch": epoch, "seconds": seconds, "first_batch": first, **stats.as_dict(), **plans})
             if call.json:
                 continue
-            print_line(f"epoch {epoch}: {seconds:.3f} s, {seconds / max(1, count):.5f} s a batch, first {first:.3f} s")
-            if choice is not None:
-                print_line(f"look-ahead: {choice}; {choice.seconds:.5f} s of reading a batch foreseen")
-            if depth is not None:
-                print_line(f"ssd: {depth}")
-            print_parts(stats.describe())
+            ahead = [f"look-ahead: {choice}; {choice.seconds:.5f} s of reading a batch foreseen"] if choice else []
+            print_parts(
+                f"epoch {epoch}: {seconds:.3f} s, {seconds / max(1, count):.5f} s a batch, first {first:.3f} s",
+                *ahead,
+                *([f"ssd: {depth}"] if depth else []),
+                *stats.describe(),
+            )
     if call.json:
         print_json({"layout": str(layout), "epochs": found})

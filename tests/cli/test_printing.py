@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sealed import edit_manifest
 
-from tiering.cli.output import printable
+from tiering.text.progress import printable
 
 EVIL = "x\ny: sound (manifest)\x1b[2J\x9b1m\u202e\u2028\ud800\r"
 SPELT = r"x\ny: sound (manifest)\x1b[2J\x9b1m\u202e\u2028\ud800\r"

@@ -13,7 +13,7 @@ import pytest
 import tiering
 from tiering.evaluation.figures import plain_label
 from tiering.formats.registry import TYPES
-from tiering.text.description import Fields, Line, Plot, Table, to_html
+from tiering.text.description import Fields, Plot, Table, to_html
 
 EVIL = "<script>alert(1)</script>&\"'\x1b[2J\u202e"
 
@@ -59,7 +59,7 @@ def page_of(thing: Any) -> Page:
 
 def test_what_was_said_is_what_is_shown() -> None:
     table = Table("A title", ("name", "count"), [("a", 1), ("b", 2)])
-    page = Page(to_html([Fields({"size": "3 B"}), table, Line("the end")]))
+    page = Page(to_html([Fields({"size": "3 B"}), table, "the end"]))
     assert page.rows == [["size", "3 B"], ["name", "count"], ["a", "1"], ["b", "2"]]
     assert page.texts == ["A title", "the end"]
 
@@ -72,7 +72,7 @@ def test_names_from_files_are_text() -> None:
         figure.legend()
 
     table = Table(EVIL, (EVIL,), [(EVIL,)])
-    page = Page(to_html([Fields({EVIL: EVIL}), table, Line(EVIL), Plot(EVIL, draw)]))
+    page = Page(to_html([Fields({EVIL: EVIL}), table, EVIL, Plot(EVIL, draw)]))
     spelt = "<script>alert(1)</script>&\"'\\x1b[2J\\u202e"
     assert page.rows == [[spelt, spelt], [spelt], [spelt]]
     assert page.texts == [spelt] * 3
@@ -82,7 +82,7 @@ def test_names_from_files_are_text() -> None:
 
 def test_without_matplotlib_the_tables_remain(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    page = Page(to_html([Line("numbers"), Plot("curves", lambda _: pytest.fail("drawn without matplotlib"))]))
+    page = Page(to_html(["numbers", Plot("curves", lambda _: pytest.fail("drawn without matplotlib"))]))
     assert page.texts == ["numbers"] and not page.images
 
 

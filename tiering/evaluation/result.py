@@ -11,7 +11,7 @@ from tiering.evaluation.cache_order import ASSUMED, ORACLE, LinkTraffic
 from tiering.evaluation.figures import Curves, Rates, draw_evaluation
 from tiering.evaluation.ssd_reading import STATIC, SsdReading
 from tiering.formats.layout import TIERS
-from tiering.text.description import Described, Line, Part, Plot, Table
+from tiering.text.description import Described, Part, Plot, Table
 from tiering.text.units import format_bytes, format_count, format_share
 
 _LINKS = {"gpu_memory": "GPU memory", "peer_link": "peer link", "host_link": "host link", "ssd": "SSD"}
@@ -54,7 +54,7 @@ class Evaluation(Curves, Described):
 
     def describe(self) -> list[Part]:
         """Return the tables, notes on them, and the curves."""
-        notes = [Line(f"note: {text}") for text in notes_on([self])]
+        notes = [f"note: {text}" for text in notes_on([self])]
         plot = Plot("What each score would have served", partial(draw_evaluation, result=self))
         return [*evaluation_tables(self), *notes, plot]
 
@@ -111,7 +111,7 @@ def evaluation_tables(result: Evaluation, several: bool = False) -> list[Part]:
         f"{result.epochs_label} ({rows_per_batch} rows a batch); "
         f"{format_count(result.touched_rows)} of {format_count(result.num_rows)} rows were read at least once"
     )
-    return [*parts, Line(summary)]
+    return [*parts, summary]
 
 
 def _traffic_tables(result: Evaluation, tiers: Mapping[str, LinkTraffic]) -> list[Part]:
@@ -178,7 +178,7 @@ def _reading_tables(reading: SsdReading) -> list[Part]:
         columns = ("rows in order of", "policy", "I/O seconds", "requests", "bytes", "")
         parts.append(Table(f"Read from SSD per batch, simulated, with {resident} in memory", columns, rows, left=2))
     counted = f"the last {format_count(reading.counted)} of {format_count(reading.batches)} batches"
-    return [*parts, Line(f"Simulated: {counted}, those before fill the memory; a disk of {reading.speed}")]
+    return [*parts, f"Simulated: {counted}, those before fill the memory; a disk of {reading.speed}"]
 
 
 def _rates(rates: Rates, name: str) -> Iterator[str]:

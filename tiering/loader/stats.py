@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tiering.formats.layout import TIERS
 from tiering.loader.batches.pipeline import StageTimes
 from tiering.loader.process import ForkLock
-from tiering.text.description import Described, Line, Part, Table, to_text
+from tiering.text.description import Described, Part, Table, to_text
 from tiering.text.units import format_bytes, format_count, format_share
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class Counters:
         if self.ssd_reads:
             reads = f"ssd reads: {format_count(self.ssd_reads)} ({format_bytes(self.ssd_read_bytes)})"
             lines.append(f"{reads}, {self.read_seconds:.3f} s in addition to copying")
-        return to_text([Table("", ("tier", "rows", "share", "bytes"), rows), *map(Line, lines)]).rstrip()
+        return to_text([Table("", ("tier", "rows", "share", "bytes"), rows), *lines]).rstrip()
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ class LoaderStats(Described):
         return [
             Table("Rows", ("from", "rows", "share"), rows),
             Table("Time", ("spent on", "own seconds", "threads", "of wall time"), times),
-            *map(Line, (amounts, accounted, f"bound by: {self.bound_by}")),
+            *(amounts, accounted, f"bound by: {self.bound_by}"),
         ]
 
 

@@ -1,7 +1,4 @@
-"""Plans of stages: steps with their memory and disk, known before anything runs; whether the disks suffice.
-
-Memory and bytes follow from the decisions that the stages make. Time is one figure per stage, from two constants.
-"""
+"""Plans of stages: steps with their memory and disk, known before anything runs; whether the disks suffice."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from typing import Any
 from tiering.artifacts.storage import disk_free, disk_of
 from tiering.errors import StorageError
 from tiering.memory import Budget
-from tiering.text.description import Described, Fields, Line, Part, Table
+from tiering.text.description import Described, Fields, Part, Table
 from tiering.text.units import format_bytes, format_seconds
 
 SMALL = 20 << 20
@@ -105,7 +102,7 @@ class StageEstimate:
         """Return the table of the steps, the time, the notes."""
         time = [f"time: {_about(self.seconds)}"] if self.steps else []
         lines = [*time, *(f"note: {text}" for text in self.notes)]
-        return [Table(f"{self.stage} -> {self.out}", _COLUMNS, self._rows(), left=2), *map(Line, lines)]
+        return [Table(f"{self.stage} -> {self.out}", _COLUMNS, self._rows(), left=2), *lines]
 
     def _rows(self) -> list[tuple[str, ...]]:
         if not self.steps:
@@ -168,8 +165,8 @@ class Estimate(Described):
         assumed = f"disks of {DISK_RATE / 1e9:g} GB/s and {1e9 * EDGE_SECONDS:g} ns for an edge and thread are assumed"
         return [
             *parts,
-            Line("nothing was run; read counts what is not in the page cache, memory all that the process holds;"),
-            Line(f"time is an order of magnitude: {assumed}"),
+            "nothing was run; read counts what is not in the page cache, memory all that the process holds;",
+            f"time is an order of magnitude: {assumed}",
         ]
 
     def to_json(self) -> dict[str, Any]:

@@ -36,13 +36,6 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Line:
-    """One line of text."""
-
-    text: str
-
-
-@dataclass(frozen=True)
 class Plot:
     """A plot below its title, drawn on a ``matplotlib.figure.Figure`` when it is shown; text has none."""
 
@@ -50,14 +43,15 @@ class Plot:
     draw: Callable[[Any], None]
 
 
-Part: TypeAlias = Fields | Table | Line | Plot
+Part: TypeAlias = Fields | Table | str | Plot
+"""Text is one line."""
 
 
 class Described:
     """Base of classes that notebooks show as HTML, by their `describe`."""
 
     def describe(self) -> list[Part]:
-        """Describe the object to people: `Fields`, `Table`, `Line`, `Plot`."""
+        """Describe the object to people: `Fields`, `Table`, lines of text, `Plot`."""
         raise NotImplementedError
 
     def _repr_html_(self) -> str:
@@ -70,8 +64,8 @@ def to_text(parts: Sequence[Part], title: Callable[[str], str] = str) -> str:
 
 
 def _lines(part: Part, title: Callable[[str], str]) -> Iterator[str]:
-    if isinstance(part, Line):
-        yield printable(part.text)
+    if isinstance(part, str):
+        yield printable(part)
     elif isinstance(part, Fields):
         width = max(map(len, part.values), default=0)
         yield from (printable(f"{name:<{width}}  {value}") for name, value in part.values.items())
@@ -106,8 +100,8 @@ def _html(part: Part) -> str:
     if isinstance(part, Table):
         head = _row("th", part.columns, part.left)
         return _table(part.title, [f"<thead>{head}</thead>", *(_row("td", row, part.left) for row in part.rows)])
-    if isinstance(part, Line):
-        return f"<p>{_text(part.text)}</p>"
+    if isinstance(part, str):
+        return f"<p>{_text(part)}</p>"
     drawn = _svg(part.draw)
     if drawn is None:
         return ""

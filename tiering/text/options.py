@@ -19,8 +19,7 @@ _KEY = "option"
 class Option:
     """An option of a command and of the function behind it: its help, its value's name in help, its group there.
 
-    `flags` spell it on the command line, by default ``--name``. `cli` and `cli_default` are its type and default there,
-    where the field's are others; `from_cli` makes the option's value of that on the command line.
+    `cli`, `cli_default` and `from_cli` are for fields of another type or default on the command line.
     """
 
     help: str
@@ -52,12 +51,6 @@ def spell_flag(name: str) -> str:
 def words_of(metavar: str | None) -> list[str]:
     """Return the words among the values that a metavar lists: ``auto`` of ``SIZE|auto``."""
     return [word for word in (metavar or "").split("|") if word.isidentifier() and word.islower()]
-
-
-def match_word(value: Any, metavar: str | None) -> Any:
-    """Return the word of a metavar that a value is but for its case; else the value."""
-    low = value.lower() if isinstance(value, str) else value
-    return low if low in words_of(metavar) else value
 
 
 def parse_options(table: type, values: Mapping[str, Any], spell: Callable[[str], str] | None = None) -> dict[str, Any]:

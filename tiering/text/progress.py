@@ -17,10 +17,7 @@ _NOTEBOOK_COLUMNS = 80  # width of a bar in a notebook, which does not say how w
 def progress(
     total: int | None, desc: str, unit: str = "it", *, scale: bool = False, watched: bool = True
 ) -> Iterator[Any]:
-    """Show a bar with rate and time left while the block runs, if `watched`; with `scale`, counts have prefixes.
-
-    All bars of a notebook's cell share one line, on which the last one stays.
-    """
+    """Show a bar while the block runs, if `watched`; all bars of a notebook's cell share a line."""
     from tqdm import tqdm
 
     options: dict[str, Any] = {"dynamic_ncols": True, "leave": False, "disable": not (watched and sys.stderr.isatty())}

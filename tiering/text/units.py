@@ -20,10 +20,7 @@ _PERCENT = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*%\s*$")
 
 @dataclass(frozen=True)
 class Size:
-    """A size as the user wrote it: absolute bytes, a percentage of something, or ``auto``.
-
-    Exactly one of `bytes` and `fraction` (0 to 1, of the whole) is set; both are ``None`` for ``auto``.
-    """
+    """A size as the user wrote it: `bytes`, a `fraction` (0 to 1) of something, or ``auto``, which is neither."""
 
     text: str
     bytes: int | None = None
