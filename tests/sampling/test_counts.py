@@ -129,23 +129,6 @@ def test_nodes(name, frontier_rule, kind):
         assert all(np.array_equal(alone[t], ids) for t, ids in expected.items())
 
 
-@both_rules
-@both_kinds
-def test_walks_in_plain_python(frontier_rule, kind):
-    """The verifier that counts the walks' reads also finds every node, edge and visit of the batches."""
-    sampler = made(kind, "pinsage", frontier_rule)
-    plan = plan_of(sampler)
-    for b, seeds in enumerate(plan):
-        batch = sampler.sample(seeds, epoch=3, batch=b)
-        known, hops = plain_walks.sample(sampler.graph, sampler, seeds, 3, b, plain_walks.no_reads(sampler.graph))
-        assert {t: v.tolist() for t, v in batch.nodes.items()} == known
-        for by_group, expected in zip(batch.hops, hops, strict=True):
-            for (src_type, _, dst_type), edges in zip(sampler.edge_relations, expected, strict=True):
-                found = by_group[src_type, _, dst_type]
-                src, dst = batch.nodes[src_type][found.src].tolist(), batch.nodes[dst_type][found.dst].tolist()
-                assert list(zip(dst, src, found.weights.tolist(), strict=True)) == edges
-
-
 @pytest.fixture
 def sampler():
     return NeighborSampler(random_graph(20, 100), [2, 2])

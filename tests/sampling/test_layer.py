@@ -39,21 +39,6 @@ def test_sets_come_up_as_often_as_defined(n):
     assert stats.chisquare([found[s] for s in expected], [p * rounds for p in expected.values()]).pvalue > 1e-4
 
 
-def test_edges_and_weights_by_hand():
-    """Drawn 4 and 2: column 0 keeps 2, 4, 4 with 1 / importance 16, 8/3, 8/3; column 1 keeps 4 alone."""
-    sampler = LayerSampler(FORK, [2])
-    for b in range(50):
-        batch = sampler.sample([0, 1], batch=b, positions=True)
-        if set(batch.nodes["node"].tolist()) == {0, 1, 2, 4}:
-            break
-    edges = batch.hops[0][HOMOGENEOUS]
-    assert batch.nodes["node"].tolist() == [0, 1, 2, 4]
-    assert (edges.src.tolist(), edges.dst.tolist()) == ([2, 3, 3, 3], [0, 0, 0, 1])
-    assert edges.positions is not None and edges.positions.tolist() == [0, 2, 3, 4]
-    assert edges.weights is not None and edges.weights.dtype == np.float32
-    assert edges.weights.tolist() == pytest.approx([3 / 4, 1 / 8, 1 / 8, 1.0])
-
-
 def bipartite():
     """Papers 0..1, authors 0..3: a0, a1 and a2 write p0, a2 and a3 write p1; p1 cites p0."""
     writes = np.array([[0, 1, 2, 2, 3], [0, 0, 0, 1, 1]])

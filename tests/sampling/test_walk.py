@@ -75,19 +75,6 @@ def test_one_walk(start, length, restart):
     check(drawn(sampler, start, 4000), expected, 4000)
 
 
-@pytest.mark.parametrize("k", [1, 2, 3])
-def test_most_visited_of_three_walks(k):
-    """All threefold lists of walks enumerated: counts add up, ties go to the lower id, the top k stay."""
-    single = visits_of(ASYMMETRIC, 0, 2, Fraction(1, 2))
-    expected = Counter()
-    for a, p in single.items():
-        for b, q in single.items():
-            for c, r in single.items():
-                expected[top(Counter(a + b + c), k)] += p * q * r
-    sampler = RandomWalkSampler(ASYMMETRIC, [k], num_walks=3, walk_length=2, restart=0.5)
-    check(drawn(sampler, 0, 6000), expected, 6000)
-
-
 PAPERS = (("author", "writes", "paper"), ("paper", "by", "author"))
 
 
