@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 from pathlib import Path
 
 import numpy as np
@@ -34,42 +33,6 @@ def unchanged(tmp_path):
 
 def cut(path: Path, by: int = 8) -> None:
     os.truncate(path, path.stat().st_size - by)
-
-
-def extend(path: Path) -> None:
-    with path.open("ab") as file:
-        file.write(b"\0" * 24)
-
-
-def replace_first_edge(folder: Path, value: int) -> None:
-    edges = np.load(folder / "edge_index.npy")
-    edges[0, 3] = value
-    np.save(folder / "edge_index.npy", edges)
-
-
-def object_array(path: Path) -> None:
-    np.save(path, np.array([{"a": 1}, None], dtype=object), allow_pickle=True)
-
-
-DAMAGES = {
-    "no edges": (lambda d: (d / "edge_index.npy").unlink(), ("edge_index.npy",)),
-    "truncated edges": (lambda d: cut(d / "edge_index.npy"), ("edge_index.npy", "bytes")),
-    "oversized edges": (lambda d: extend(d / "edge_index.npy"), ("edge_index.npy", "bytes")),
-    "empty features": (lambda d: (d / "node_feat.npy").write_bytes(b""), ("node_feat.npy",)),
-    "pickled edges": (lambda d: object_array(d / "edge_index.npy"), ("edge_index.npy",)),
-    "raw pickle": (lambda d: (d / "node_label.npy").write_bytes(pickle.dumps([1])), ("node_label.npy",)),
-    "negative id": (lambda d: replace_first_edge(d, -1), ("-1",)),
-    "id too large": (lambda d: replace_first_edge(d, 99), ("99", "39")),
-    "complex features": (lambda d: np.save(d / "node_feat.npy", np.zeros((40, 2), complex)), ("complex128",)),
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_import_refuses(tiering_cli, tmp_path, tiny_dataset, unchanged, damage):
-    break_it, words = DAMAGES[damage]
-    break_it(tiny_dataset)
-    unchanged()
-    tiering_cli("import", tiny_dataset, "--out", tmp_path / "graph").refused(*words)
 
 
 def test_import_of_nothing(tiering_cli, tmp_path, unchanged):
@@ -170,18 +133,6 @@ def test_layout_of_what_is_not_reordered(tiering_cli, tmp_path, chain, unchanged
     for method in ("auto", "degree", "presample", "vip", "hybrid"):
         given = ("--method", method, "--fanouts", "3")
         tiering_cli("score", chain[2], *given, "--out", tmp_path / "again").refused("reordered")
-
-
-def test_scores_of_another_graph(tiering_cli, tmp_path, chain, unchanged):
-    from ..conftest import write_tiny_dataset
-
-    other = write_tiny_dataset(tmp_path / "other", nodes=41)
-    tiering_cli("import", other, "--out", tmp_path / "graph2").ok()
-    unchanged()
-    tiering_cli("reorder", tmp_path / "graph2", "--scores", chain[1], "--out", tmp_path / "r2").refused(
-        "scores", "graph2"
-    )
-    tiering_cli("evaluate", tmp_path / "graph2", "--scores", chain[1], "--fanouts", "5").refused("another graph")
 
 
 def test_feature_file_changed_after_import(tiering_cli, tmp_path, chain, unchanged):

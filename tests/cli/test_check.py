@@ -74,12 +74,3 @@ def test_a_sample_of_the_blocks(tiering_cli, tmp_path: Path, dataset: Path, monk
     data = bytearray(indices.read_bytes())
     indices.write_bytes(bytes(byte ^ 1 for byte in data))
     assert tiering_cli("check", tmp_path / "graph", "--full", "--sample", "20%").code == 1
-
-
-def test_samples_cover_a_small_file_whole(tiering_cli, tmp_path: Path, tiny_dataset: Path) -> None:
-    tiering_cli("import", tiny_dataset, "--out", tmp_path / "graph").ok()
-    document = tiering_cli("check", tmp_path / "graph", "--full", "--json").ok().json
-    assert document["coverage"]["samples"] == []
-    assert document["coverage"]["compared"] == document["coverage"]["known"]
-    flip(tiny_dataset / "node_feat.npy", 8000)
-    assert tiering_cli("check", tmp_path / "graph", "--full").code == 1

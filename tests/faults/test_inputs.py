@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 from pathlib import Path
 
-import numpy as np
 import pytest
+from small_inputs import SMALL_INPUTS
 from toy_datasets import chain, toy_dataset
 from warm_processes import interpret
 
-from tiering import generate_dataset, pipeline
+from tiering import pipeline
 from tiering.artifacts.journal import JOURNAL, Journal
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import InputError, StorageError
@@ -37,43 +36,9 @@ def opened_by(folder: Path, *argv: object) -> set[str]:
     return set(json.loads(process.stdout.splitlines()[-1]))
 
 
-def write_npy(folder: Path) -> None:
-    random = np.random.default_rng(0)
-    folder.mkdir()
-    np.save(folder / "edge_index.npy", random.integers(0, 40, (2, 100)))
-    np.save(folder / "edge_weight.npy", random.random(100, np.float32))
-    np.save(folder / "node_feat.npy", random.random((40, 3), np.float32))
-    np.save(folder / "node_label.npy", random.integers(0, 3, 40))
-    for k, name in enumerate(("train", "val", "test")):
-        np.save(folder / f"{name}_idx.npy", np.arange(10 * k, 10 * k + 10))
-
-
-def write_igb(folder: Path) -> None:
-    generate_dataset(folder, nodes=300, edges=1000, dim=4, classes=2, hetero=True)
-
-
-def write_edge_lists(folder: Path) -> None:
-    folder.mkdir()
-    with gzip.open(folder / "edges.csv.gz", "wt") as file:
-        file.write("src,dst\n" + "".join(f"{k},{k * 7 % 50}\n" for k in range(50)))
-
-
-def write_parquet(folder: Path) -> None:
-    table = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
-    folder.mkdir()
-    for k in range(3):
-        ids = np.arange(40) + k
-        parquet.write_table(table.table({"src": ids, "dst": ids[::-1]}), folder / f"part-{k}.parquet")
-
-
-SOURCES = {"npy": write_npy, "igb": write_igb, "csv": write_edge_lists, "parquet": write_parquet}
-
-
-@pytest.mark.parametrize("kind", SOURCES)
+@pytest.mark.parametrize("kind", SMALL_INPUTS)
 def test_an_import_writes_down_every_file_it_opens(tmp_path, kind):
-    SOURCES[kind](tmp_path / "data")
-    source = tmp_path / "data" / "edges.csv.gz" if kind == "csv" else tmp_path / "data"
+    source = SMALL_INPUTS[kind](tmp_path / "data")
     opened = opened_by(tmp_path / "data", "import", source, "--out", tmp_path / "graph")
     manifest = json.loads((tmp_path / "graph" / "manifest.json").read_text())
     known = set(manifest["provenance"]["inputs"])
@@ -97,10 +62,9 @@ def identity(out: Path) -> dict[str, object]:
     return dict(journal.identity)
 
 
-@pytest.mark.parametrize("kind", SOURCES)
+@pytest.mark.parametrize("kind", SMALL_INPUTS)
 def test_an_import_whose_input_changed_is_refused(tmp_path, kind, monkeypatch):
-    SOURCES[kind](tmp_path / "data")
-    source = tmp_path / "data" / "edges.csv.gz" if kind == "csv" else tmp_path / "data"
+    source = SMALL_INPUTS[kind](tmp_path / "data")
     with monkeypatch.context() as patch, pytest.raises(StorageError):
         stopped(patch)
         pipeline.import_graph(source, tmp_path / "graph")

@@ -15,28 +15,18 @@ from small_inputs import text_of_edges
 
 LONG = "9" * 5_000_000
 TEXTS: dict[str, tuple[bytes, str]] = {
-    "empty": (b"", "none"),
-    "one column": (b"1\n2\n", "two ids"),
-    "header only": (b"src,dst\n", "none"),
-    "comments only": (b"# a\n% b\n", "none"),
-    "nul bytes": (b"0,1\n0\0,1\n", "binary"),
     "utf-16": ("0,1\n1,2\n".encode("utf-16"), "UTF-16"),
     "carriage returns only": (b"0,1\r1,2\r2,3\r", "line"),
     "mixed line ends": (b"0,1\n1,2\r2,3\n", "line 2"),
-    "ragged, short": (b"0,1,0.5\n1,2\n", "line 2"),
     "latin-1 id": (b"0,1\n\xe9,2\n", "line 2"),
     "id in a first line": (b"0,b\n1,2\n", "line 1"),
-    "fraction": (b"0,1\n1.5,2\n", "line 2"),
-    "negative": (b"0,1\n-3,2\n", "-3"),
     "plus": (b"0,1\n+3,2\n", "line 2"),
     "hex": (b"0,1\n0x1F,2\n", "line 2"),
     "exponent": (b"0,1\n1e3,2\n", "line 2"),
     "underscores": (b"0,1\n1_000,2\n", "line 2"),
     "digits of another script": ("0,1\n\u0661,2\n".encode(), "line 2"),
     "nan": (b"0,1\nnan,2\n", "line 2"),
-    "empty field": (b"0,1\n,2\n", "line 2"),
     "null": (b"0,1\nNULL,2\n", "line 2"),
-    "open quote": (b'0,1\n"1,2\n2,3\n', "line 2"),
     "quoted line end": (b'0,1\n"1\n",2\n', "line 2"),
     "2^63": (b"0,1\n9223372036854775808,2\n", "line 2"),
     "2^63 - 1": (b"0,1\n9223372036854775807,2\n", "9223372036854775807"),
@@ -44,10 +34,7 @@ TEXTS: dict[str, tuple[bytes, str]] = {
     "5 million digits": (f"0,1\n{LONG},2\n".encode(), "line 2"),
     "5 million fields": (b"0," * 5_000_000 + b"1\n", "columns"),
     "no line end in 70 MB": (b"1" * 70_000_000, "lines"),
-    "weight of words": (b"src,dst,weight\n0,1,x\n", "line 2"),
-    "weight nan": (b"src,dst,weight\n0,1,nan\n", "nan"),
     "weight inf": (b"src,dst,weight\n0,1,1e999\n", "inf"),
-    "weight negative": (b"src,dst,weight\n0,1,-1\n", "-1"),
     "weights for ids": (b"src,weight\n0,1\n", "both"),
     "columns of one name": (b"src,dst,dst\n0,1,2\n", "2 times"),
     "matrix market": (b"%%MatrixMarket matrix coordinate\n1 1 1\n", "Matrix Market"),
@@ -101,16 +88,12 @@ PARQUETS: dict[str, tuple[Any, str]] = {
     "lists": ([[0], [1]], "list"),
     "structs": ([{"a": 0}, {"a": 1}], "struct"),
     "strings": (["0", "1"], "string"),
-    "floats": ([0.0, 1.0], "double"),
     "booleans": ([True, False], "bool"),
     "nothing": (pa.array([None, None], pa.null()), "null"),
-    "nulls": ([0, None], "null"),
     "words in a dictionary": (pa.array(["0", "1"]).dictionary_encode(), "dictionary"),
     "decimals": (pa.array([0, 1], pa.decimal128(5)), "decimal"),
     "times": (pa.array([0, 1], pa.timestamp("us")), "timestamp"),
     "bytes": (pa.array([b"0", b"1"], pa.binary()), "binary"),
-    "negative": ([0, -1], "-1"),
-    "beyond int64": (pa.array([0, 2**63], pa.uint64()), str(2**63)),
     "largest": ([0, 2**63 - 1], str(2**63 - 1)),
     "2^35": ([0, 2**35], "--compact-ids"),
 }
@@ -133,8 +116,6 @@ def parquets() -> Iterator[Case]:
         yield case(f"weight of {what}", pa.table({"src": [0, 1], "dst": [1, 0], "weight": column}), "expected")
     twice = pa.Table.from_arrays([pa.array([0, 1])] * 3, names=["src", "dst", "dst"])
     yield case("columns of one name", twice, "dst", "2 times")
-    yield case("one column", pa.table({"src": [0, 1]}), "two or more columns")
-    yield case("no rows", pa.table({"src": pa.array([], pa.int64()), "dst": pa.array([], pa.int64())}), "none")
     for what, change in {
         "empty": lambda data: b"",
         "magic only": lambda data: b"PAR1",
