@@ -3,23 +3,10 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from campaign import CAMPAIGNS, Campaign
-
-
-def test_an_unknown_name_is_an_error_that_lists_the_names(repository: Path) -> None:
-    found = subprocess.run(
-        [sys.executable, repository / "tests/campaigns.py", "kills", "kill"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert found.returncode == 2
-    assert found.stderr.startswith("error: campaign 'kill' is not known; expected some of: kills, interrupts, ")
 
 
 def test_each_campaign_is_a_long_test(repository: Path) -> None:

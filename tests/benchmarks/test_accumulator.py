@@ -1,10 +1,9 @@
-"""The model of submissions against queues of SSDs, event by event."""
+"""The model of submissions: figures of its paper, and reads kept in flight, event by event."""
 
 from __future__ import annotations
 
 import heapq
 import math
-from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -19,29 +18,6 @@ LATENCIES = st.floats(0, 1e-3)
 MODELS = st.builds(
     SubmissionModel, st.floats(1e3, 1e7), st.floats(1e-6, 1e-2), LATENCIES, LATENCIES, st.integers(1, 16)
 )
-
-
-def achieved(model: SubmissionModel, reads: int) -> float:
-    """Share of the peak, by events: reads reach the SSDs in turn, each SSD answers one at a time at its peak rate, and
-    an answer is under way for the latency; the submission ends after the last of them.
-    """
-    free = [model.startup] * model.ssds
-    arriving: list[float] = []
-    for k in range(reads):
-        free[k % model.ssds] += 1 / model.reads_per_second
-        heapq.heappush(arriving, free[k % model.ssds] + model.latency)
-    now = model.startup
-    while arriving:
-        now = heapq.heappop(arriving)
-    return reads / (now + model.termination) / (model.reads_per_second * model.ssds)
-
-
-@pytest.mark.parametrize("ssds", [1, 2, 5])
-@pytest.mark.parametrize("each", [1, 40, 700, 5000])
-@pytest.mark.parametrize("latency", [11e-6, 324e-6])
-def test_share_is_that_of_the_queues(ssds, each, latency):
-    model = replace(OPTANE, latency=latency, ssds=ssds)
-    assert model.share(each * ssds) == pytest.approx(achieved(model, each * ssds), rel=1e-9)
 
 
 def test_figures_of_the_paper():

@@ -9,7 +9,6 @@ import contextlib
 import io
 import json
 
-import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -17,12 +16,9 @@ torch = pytest.importorskip("torch")
 
 from benchmarks import __main__ as program  # noqa: E402
 from benchmarks.gpu import page  # noqa: E402
-from benchmarks.gpu.rows import RowTask  # noqa: E402
-from benchmarks.gpu.sampling import SECTORS, CachedLists  # noqa: E402
-from benchmarks.gpu.side import layouts  # noqa: E402
+from benchmarks.gpu.sampling import SECTORS  # noqa: E402
 from benchmarks.gpu.times import fit_access_times  # noqa: E402
-from benchmarks.harness import Sizes, Spent  # noqa: E402
-from tiering.errors import InputError  # noqa: E402
+from benchmarks.harness import Spent  # noqa: E402
 from tiering.layout.cost_model import read_access_costs  # noqa: E402
 
 GPU = program.gpu_names()
@@ -156,33 +152,6 @@ def test_fit_finds_what_was_put_in(wanted):
     feature = times["feature_seconds"]
     assert (feature["base"], feature["per_byte"]) == pytest.approx(wanted, abs=1e-14)
     assert (times["list_seconds"], times["neighbour_seconds"]) == pytest.approx((3e-9, 1e-9))
-
-
-def test_ids_come_once_and_follow_the_power_law():
-    task = RowTask.of(1 << 20, 64, 0)
-    assert np.unique(task.ids).size == task.ids.size >= 0.9 * task.rows
-    assert (np.diff(RowTask.of(1 << 20, 64, 0, "ascending").ids, axis=1) > 0).all()
-    mixed = RowTask.of(1 << 20, 64, 0, "power law")
-    assert all(np.unique(batch).size == batch.size for batch in mixed.ids)
-    assert np.count_nonzero(mixed.ids < task.rows // 10) > mixed.ids.size // 4
-    with pytest.raises(InputError, match="expected at least 8 rows of 4096 B"):
-        RowTask.of(7 * 4096, 4096, 0)
-
-
-def test_lists_are_cached_up_to_a_share_of_their_bytes(gpu, in_process, tmp_path):
-    with layouts(Sizes(scale=8, edges=3000, threads=1, folder=tmp_path), with_rows=False) as made:
-        path = made.make("layout", "--cpu", "100%")
-        graph = CachedLists.open(path).graph
-        (indptr, indices), keys = graph.csc(), graph.new_to_old("node")
-        total = 8 * indptr.size + indices.nbytes + keys.nbytes
-        for share in (0.0, 0.1, 0.5, 1.0):
-            prefix = CachedLists.of(path, share).adjacency_prefix()
-            columns, one_more = prefix.columns, min(prefix.columns + 1, indptr.size - 1)
-            cached = (8 * (columns + 1) + 4 * int(indptr[columns]) + keys[:columns].nbytes) if columns else 0
-            after = 8 * (columns + 2) + 4 * int(indptr[one_more]) + keys[:one_more].nbytes
-            assert cached == prefix.bytes and cached <= share * total < after
-        assert columns == indptr.size - 1
-        assert CachedLists.of(path, 0.1).digest != CachedLists.of(path, 0.5).digest
 
 
 @pytest.mark.slow

@@ -11,10 +11,8 @@ torch = pytest.importorskip("torch")
 
 
 from benchmarks.gpu import fill, sweep  # noqa: E402
-from benchmarks.gpu.host_memory import PinnedRows  # noqa: E402
 from benchmarks.harness import Sizes  # noqa: E402
 from tiering.errors import InternalError  # noqa: E402
-from tiering.loader.gpu import device  # noqa: E402
 
 TINY = ["--repeats", "2", "--size", "256KiB", "--seconds", "0.001", "--row-bytes", "64", "--threads", "1"]
 FEW = [sweep.Case(sms=1), sweep.Case(sms=1, large=True, pages="small"), sweep.Case(512, 4, 1024, False, "ascending")]
@@ -88,11 +86,3 @@ def test_latency(table):
     for row in rows:
         assert row["p50 us"] > 0 and row["during GEMMs: p50 us"] > 0 and row["GEMMs slower by"] > 0
     assert about["matrices"] == 64 and about["rows"] == 512
-
-
-def test_small_pages_are_small_and_blocks_differ(gpu):
-    side = device.open_device(0)
-    memory = PinnedRows(side, (128 << 20) + 64, 1, "small")
-    assert memory.huge_share() in (0, None)
-    first, second = (memory.rows(1 << 20, 64, at).view(torch.int64) for at in (0, 64 << 20))
-    assert not (first == second).any()

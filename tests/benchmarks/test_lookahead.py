@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks import __main__ as program
 from benchmarks import lookahead
-from benchmarks.lookahead import BUFFERED_WINDOWS, DOUBLED, HITS_SHARE, PARTS, SHARES, Setting, figures, settings
+from benchmarks.lookahead import HITS_SHARE, PARTS, SHARES, Setting, figures, settings
 
 
 def cell(reading: float = 0.02, loader: float = 0.05, sampling: float = 0.01, **more: Any) -> dict[str, Any]:
@@ -34,27 +34,6 @@ def test_ratios_are_to_the_best_policy_and_to_the_slower_of_it_and_sampling():
     assert figures(cell(sampling=0.04))["loader_ratio"] == pytest.approx(0.05 / 0.04)
     assert found["hits"] == pytest.approx(0.6)
     assert found["share"] == pytest.approx(1 / 3)
-
-
-def test_the_planners_worst_ratio_may_be_on_either_side():
-    names = [setting.name for setting in settings("planner")]
-    cells = {names[0]: cell(reading=0.0125), names[1]: cell(reading=0.025), names[2]: cell(reading=0.1)}
-    rows, worst = lookahead.planner_rows(cells)
-    assert [row[-1] for row in rows] == ["2.00", "1.00", "0.25"]
-    assert worst == pytest.approx(1.0)
-    assert lookahead.planner_rows({names[2]: cell(reading=0.1)})[1] == pytest.approx(0.75)
-    assert lookahead.planner_rows({names[0]: {"note": "too little"}})[1] is None
-
-
-def test_what_twice_the_memory_gains_is_the_smaller_ones_seconds_over_the_larger_ones():
-    less, more, hits = (settings("buffer")[k] for k in (0, 1, 2))
-    assert (less.share, more.share) == DOUBLED and DOUBLED[1] == 2 * DOUBLED[0]
-    cells = {less.name: cell(loader=0.06, reading=0.03), more.name: cell(loader=0.04, reading=0.01)}
-    cells[hits.name] = cell(simulated={"gids_hits": {str(BUFFERED_WINDOWS[0]): 0.5}})
-    loader, reading, first = lookahead.buffer_rows(cells)
-    assert loader[1:] == ["0.0600", "0.0400", "1.50"]
-    assert reading[1:] == ["0.0300", "0.0100", "3.00"]
-    assert first[1:] == ["50.0%", "60.0%", "1.20"]
 
 
 def test_the_page_has_a_place_for_every_table(repository):

@@ -268,29 +268,6 @@ void test_faults() {
   check_refused("column 5", [&] { unsound.finish(); });
 }
 
-/// Edges and seeds of a type that has no nodes: there is no node 0 to go on with either.
-void test_no_nodes() {
-  Device device;
-  const std::vector<int64_t> indptr{0, 1}, none{0}, seeds{0};
-  const std::vector<int32_t> indices{0};
-  AdjacencyTable<int32_t> table, empty;
-  table.host = {pinned(device.host, indptr), pinned(device.host, indices), nullptr, 1};
-  empty.host = {pinned(device.host, none), pinned(device.host, indices), nullptr, 0};
-  const cuda::GpuStream stream;
-  for (const int64_t fanout : {2, -1}) {
-    cuda::GpuSamplerConfig config{.num_nodes = {1, 0},
-                                  .relations = {{1, 0, table}, {0, 1, empty}},
-                                  .fanouts = {{fanout, fanout}, {fanout, fanout}},
-                                  .node_keys = {{}, {}}};
-    cuda::GpuSampler sampler(std::move(config));
-    const cuda::GpuSeeds given{on_device(device.memory, seeds), 1};
-    sampler.start({given, {}}, 0, 0, stream.get());
-    check_refused("leads to no node", [&] { sampler.finish(); });
-    sampler.start({{}, given}, 0, 1, stream.get());
-    check_refused("seed 0: its id is no node", [&] { sampler.finish(); });
-  }
-}
-
 }  // namespace
 
 int main() {
@@ -308,7 +285,6 @@ int main() {
     for (const auto& fanouts : {usual, whole}) test_too_little_memory({"memory", rule, fanouts, Frontier::all, 0.2});
 #endif
   test_faults();
-  test_no_nodes();
   std::cout << "test_sampler: ok\n";
   return 0;
 }
