@@ -63,7 +63,6 @@ def test_no_train_split_says_how_to_give_one(star):
         ({}, {"shares": [1.5]}, "between 0 and 1, found 1.5"),
         ({}, {"shares": []}, "1 to 50 capacities, found 0"),
         ({}, {"shares": [0.5] * 51}, "1 to 50 capacities, found 51"),
-        ({}, {"batch_size": 0}, "batch size: expected a whole number, 1 or more"),
         ({}, {"resamples": -1}, "resamples: expected 0 or more"),
         ({}, {"row_bytes": 0}, "row bytes of 'node': expected a whole number of bytes from 1"),
         ({}, {"row_bytes": {"paper": 4}}, "row bytes: no node type 'paper'; types: node"),

@@ -36,17 +36,7 @@ def test_wrong_words_and_inputs(tiering_cli, layout, homogeneous, tmp_path):
     tiering_cli("export", tmp_path / "none", *out).refused(str(tmp_path / "none"))
     scores = homogeneous.graph.path.parent / "scores"
     tiering_cli("export", scores, *out).refused("expected a layout or a graph", "found scores")
-    for dry in ((), ("--dry-run",)):
-        tiering_cli("export", layout, *out, "--memory", "1MiB", *dry).refused("memory: ", "give --memory")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_the_memory_that_is_advised_is_enough(tiering_cli, layout, tmp_path):
-    for order in ((), ("--original-order",)):
-        command = ("export", layout, "--out", tmp_path / f"out{len(order)}", *order)
-        line = tiering_cli(*command, "--memory", "1MiB").refused()
-        advised = line.split("give --memory ")[1].split()[0]
-        tiering_cli(*command, "--memory", advised).ok()
 
 
 def test_a_disk_that_is_too_small(tiering_cli, layout, tmp_path, monkeypatch):

@@ -99,15 +99,6 @@ def test_id_dtypes(kit, build, make):
     np.testing.assert_array_equal(layout.features().gather_numpy(np.arange(200)[::3]), rows[:200:3])
 
 
-def test_indexing_gathers(kit, build):
-    layout, rows = bytes_layout(kit, build, 512)
-    features = layout.features()
-    np.testing.assert_array_equal(features[[5, 200, 5]].numpy(), rows[[5, 200, 5]])
-    np.testing.assert_array_equal(features[198:].numpy(), rows[198:])
-    with pytest.raises(TypeError, match="not iterable"):
-        iter(features)
-
-
 def test_out_is_filled_and_returned(kit, build):
     layout, rows = bytes_layout(kit, build, 4096)
     features, ids = layout.features(), np.array([200, 3, 100])

@@ -191,11 +191,8 @@ def test_features_from_elsewhere(kit, build):
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ({"sampler": "full"}, "sampler 'full' takes all neighbours, expected -1"),
-        ({"sampler": "pinsage", "restart": 2.0}, "restart"),
         ({"workers": 0}, "workers: expected"),
         ({"prefetch": -1}, "prefetch: expected"),
-        ({"fanouts": [0]}, "fanouts: each entry is at least 1"),
         ({"features": "disk"}, "features: expected 'tiers', 'memory'"),
         ({"features": 3}, r"features: expected an object with gather\(ids\), found int"),
         ({"seeds": [5, 900]}, "900"),

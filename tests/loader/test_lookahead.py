@@ -182,19 +182,6 @@ def test_memory_for_rows_goes_with_the_layout(kit, build, options, settled_memor
     assert held - own_memory() > 1000 * ROW_BYTES
 
 
-def test_too_little_memory_says_how_much_is_needed(layout, options):
-    loader = layout.loader(**options, memory=spare(1 << 20))
-    message = r"the loader's buffer for rows of the ssd tier, and batches, need [\d.]+ MiB in addition to .* resident"
-    for _ in range(2):
-        with pytest.raises(BudgetError, match=message + r".*, found what the test allows .*; give memory=\"\d+MiB"):
-            next(iter(loader))
-    least = least_memory(layout, **options)
-    enough = layout.loader(**options, memory=spare(int(least * 1.25)))
-    assert enough.lookahead is not None and len(list(enough)) == 15
-    with pytest.raises(BudgetError):
-        list(layout.loader(**options, memory=spare(int(least * 0.99))))
-
-
 def test_batches_larger_than_all_that_were_tried_and_than_the_buffer(layout, options, monkeypatch):
     monkeypatch.setattr(looking, "_TRIAL_BATCHES", 2)
     many = np.arange(400, 1200)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import random
 import shutil
-import threading
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +12,6 @@ from toy_datasets import toy_dataset
 
 import tiering
 from tiering import pipeline
-from tiering.errors import TieringError
 from tiering.graph.build import build_graph
 
 ENGINES = ("io_uring", "threads")
@@ -90,36 +86,6 @@ def test_a_reader_keeps_what_it_opened(
     if how == "replaced":
         with tiering.open(tmp_path / "layout") as layout:
             assert content(layout, engine) == expected[1]
-
-
-@pytest.mark.slow
-def test_readers_that_open_while_it_is_replaced(
-    write: Callable[[int], None], expected: list[dict[str, bytes]], tmp_path: Path
-) -> None:
-    """Each sees one version or an error that says what to do; never a mixture."""
-    write(0)
-    stop, outcomes = threading.Event(), Counter[str]()
-
-    def read(seed: int) -> None:
-        luck = random.Random(seed)
-        while not stop.is_set():
-            try:
-                with tiering.open(tmp_path / "layout") as layout:
-                    stop.wait(luck.random() * 0.02)
-                    found = content(layout, luck.choice(ENGINES))
-                outcomes["old or new" if found in expected else "mixed"] += 1
-            except TieringError:
-                outcomes["refused"] += 1
-
-    readers = [threading.Thread(target=read, args=(seed,)) for seed in range(4)]
-    for reader in readers:
-        reader.start()
-    for turn in range(6):
-        write(turn % 2)
-    stop.set()
-    for reader in readers:
-        reader.join()
-    assert outcomes["old or new"] and not outcomes["mixed"], outcomes
 
 
 def test_an_artifact_of_more_files_than_descriptors_at_first(tmp_path: Path) -> None:

@@ -76,14 +76,6 @@ def test_same_bytes_for_any_number_of_threads(tmp_path):
     assert trees[0] == trees[1] == trees[2]
 
 
-def test_a_reordered_graph_is_refused(tmp_path):
-    _, scores, reordered = chain(toy_dataset(tmp_path / "data", 3), tmp_path)
-    with pytest.raises(InputError, match="reordered already"):
-        pipeline.reorder_graph(reordered, scores, tmp_path / "twice")
-    with pytest.raises(InputError, match="score the graph it was made from"):
-        pipeline.score_graph(reordered, tmp_path / "scores2", "degree")
-
-
 def test_a_changed_feature_file_is_refused(tmp_path):
     toy = toy_dataset(tmp_path / "data", 3, featureless=0)
     graph, scores, _ = chain(toy, tmp_path)

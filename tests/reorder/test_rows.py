@@ -14,12 +14,11 @@ from hypothesis.extra import numpy as hnp
 from toy_datasets import Leaves
 
 from tiering import native
-from tiering.errors import BudgetError
 from tiering.formats.features import FeatureTable
-from tiering.memory import Budget, own_memory, parse_memory
+from tiering.memory import own_memory, parse_memory
 from tiering.reorder.arrays import Sizes
 from tiering.reorder.rank import ScoreRanges, descending_keys
-from tiering.reorder.rows import PermutedRows, plan_rows
+from tiering.reorder.rows import PermutedRows
 from tiering.reorder.rows.permute import BUFFERS
 
 MIB = 1 << 20
@@ -113,16 +112,6 @@ def test_memory_and_disk_as_planned(tmp_path, peak_memory, windows):
             most = max(most, sum(f.stat().st_blocks * 512 for f in scratch.iterdir()) if scratch.exists() else 0)
     assert peak.bytes < budget.limit + 16 * MIB
     assert most <= source.plan.bytes_scratch + windows * 4096
-
-
-def test_too_little_memory(tmp_path):
-    table, _, order = make_table(tmp_path, 1000, 1000)
-    with pytest.raises(BudgetError, match=r"rows of table, in chunks of .* need 256 MiB .* give memory="):
-        plan_rows(table, False, Budget(50 * MIB, "50MiB"), NO_CACHE)
-    for sizes, in_order in ((Sizes(free=1 << 60), False), (NO_CACHE, True)):
-        with pytest.raises(BudgetError, match=r"rows of table, in chunks of .* need 1.\d+ MiB .* give memory=\"10MiB"):
-            plan_rows(table, in_order, Budget(MIB, "1MiB"), sizes)
-    assert order.size
 
 
 any_scores = hnp.arrays(np.float64, st.integers(0, 300), elements=st.floats(allow_nan=False))

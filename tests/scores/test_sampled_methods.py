@@ -199,12 +199,9 @@ BAD = [
     ({"method": "vip"}, "vip needs those that training will use; give them with fanouts="),
     ({"method": "presample", "fanouts": []}, "one entry per hop"),
     ({"method": "hybrid", "fanouts": "writes=1,cites=1,in=1,likes=2"}, "no single relation 'likes'; relations: author"),
-    ({"method": "hybrid", "fanouts": [2, 0]}, "at least 1, or -1"),
     ({"method": "presample", "fanouts": [2], "epochs": 0}, "epochs: expected a whole number from 1 to 10000, found 0"),
     ({"method": "presample", "fanouts": [2], "first_epoch": -1}, "first epoch: expected a whole number, 0 or more"),
     ({"method": "hybrid", "fanouts": [2], "prior_weight": -0.5}, "prior weight: expected a number, 0 or more"),
-    ({"method": "hybrid", "fanouts": [2], "batch_size": 0}, "batch.size"),
-    ({"method": "hybrid", "fanouts": [2], "sampler": "dice"}, "sampler"),
 ]
 
 
@@ -263,17 +260,6 @@ def test_equals_the_slow_computation(seed, size, epochs, ties):
     prior = np.round(rate * random.uniform(0.3, 3, size), 1 if ties else 12)
     counts = random.poisson(rate, (epochs, size)) * (random.random(size) < 0.8)
     np.testing.assert_allclose(shrunk(prior, counts), slowly(prior, counts), rtol=1e-9, atol=1e-12)
-
-
-def test_one_bin_by_hand():
-    """Means 2 and 0, each epoch alike: no noise, counts as they are. Noise without signal: the prior as it is."""
-    prior = np.array([3.0, 1.0])
-    np.testing.assert_allclose(shrunk(prior, np.array([[2, 0], [2, 0]])), [2, 0])
-    # Means 1 and 1; variance between epochs 2 each: share 0, the level 1 in the ratio of the prior.
-    np.testing.assert_allclose(shrunk(prior, np.array([[2, 0], [0, 2]])), [1.5, 0.5])
-    # Means 3 and 1 (variance 1), variance between epochs 2 and 0, so noise 1/2, signal 1/2: half of each.
-    np.testing.assert_allclose(shrunk(prior, np.array([[4, 1], [2, 1]])), [3, 1])
-    np.testing.assert_allclose(shrunk(np.ones(2), np.array([[4, 1], [2, 1]])), [2.5, 1.5])
 
 
 def test_no_counts_no_prior_no_nodes():
