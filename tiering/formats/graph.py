@@ -35,6 +35,15 @@ def relation_folder(relation: Relation) -> str:
     return "relations/" + "__".join(relation)
 
 
+def find_relation(path: Path, known: list[Relation], relation: Relation | str | None) -> Relation:
+    """Return the one relation of that key, name or pair of types, or the only one; `MissingError` otherwise."""
+    named = known if relation is None else named_relations(known, relation)
+    if len(named) != 1:
+        keys = ", ".join(map(relation_key, known))
+        raise MissingError(f"{path}: no single relation {relation!r}; relations: {keys}")
+    return named[0]
+
+
 class _MappedArrays(UserDict[str, Any]):
     """Arrays by name, each mapped when it is looked up; made of the names of their files."""
 
@@ -72,11 +81,7 @@ class Graph(Artifact):
 
     def relation(self, relation: Relation | str | None = None) -> Relation:
         """Return the relation ``"src:name:dst"``, of a name or both types if that is unique; ``None``: the only one."""
-        named = self.relations if relation is None else named_relations(self.relations, relation)
-        if len(named) != 1:
-            keys = ", ".join(map(relation_key, self.relations))
-            raise MissingError(f"{self.path}: no single relation {relation!r}; relations: {keys}")
-        return named[0]
+        return find_relation(self.path, self.relations, relation)
 
     def csc(self, relation: Relation | str | None = None) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         """Return the adjacency of a relation, mapped read-only: ``indptr`` (int64) and ``indices`` (int32 or int64).
