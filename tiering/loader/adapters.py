@@ -283,7 +283,7 @@ _TABLES = {"pyg_loader": PYG, "pyg_link_loader": PYG_LINKS, "dgl_loader": DGL, "
 
 
 def adopt(call: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a loader, another library's among them, which must change nothing, by what they become."""
+    """Return the options of a loader, another library's replaced by what they become; `InputError` if they matter."""
     table = _TABLES[call]
     own = {name: value for name, value in options.items() if name not in table}
     for name in [name for name in options if name in table]:

@@ -274,7 +274,6 @@ def _checked_counter(counter: IdArray | None, size: int, what: str) -> IdArray:
         found = "none" if counter is None else f"{counter.dtype} of shape {counter.shape} and strides {counter.strides}"
         found += "" if counter is None or counter.flags.writeable else ", read-only"
         raise InputError(
-            f"{what}: expected a contiguous int64 array of shape ({size},) to add to, found {found}; see "
-            "AccessCounts.zeros"
+            f"{what}: expected a contiguous int64 array of shape ({size},), found {found}; see AccessCounts.zeros"
         )
     return counter
