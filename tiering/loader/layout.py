@@ -156,11 +156,7 @@ class TieredLayout(ForFrameworks, Described):
         preloaded: bool = False,
         group: PeerGroup | None = None,
     ) -> TieredFeatures | GpuFeatures:
-        """Return the table of a node type, or by its key of a relation; the same arguments give the same open table.
-
-        `preloaded`: rows of the ssd tier are read into host memory, too. `group`: processes that share host memory (on
-        a GPU: those that `where` says).
-        """
+        """Return the one open table of a node type or relation key; `preloaded`: its rows on SSD lie in memory."""
         index = where.index
         group = group if index is None else find_group(where.peers)
         # On a GPU one table, preloaded or not: its memory does not hold a gpu tier twice.

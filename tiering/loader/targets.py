@@ -1,7 +1,4 @@
-"""Targets of batches: the nodes of a split, or links and negative pairs, and the names that callers have for them.
-
-Ids of the source, which scripts for other libraries have, become the ranks of a layout.
-"""
+"""Targets of batches: the nodes of a split, or links and negative pairs, and the names that callers have for them."""
 
 from __future__ import annotations
 
@@ -82,8 +79,7 @@ def find_node_type(graph: Graph, node_type: str | None, what: str) -> str:
 def find_nodes(graph: Graph, nodes: Any, node_type: str | None, what: str) -> tuple[str, Ids, Ids | None]:
     """Return type, ranks and ``input_id`` of seeds: original ids, a mask over them, a type, or type and ids.
 
-    ``None``: all nodes, in the order of the source. ``input_id`` are the ids that a mask chooses; ``None``: positions
-    among the ids.
+    ``None``: all nodes, in the order of the source. ``input_id``: the ids that a mask chooses, else ``None``.
     """
     if isinstance(nodes, Mapping):
         if len(nodes) != 1:
@@ -131,10 +127,7 @@ def find_links(graph: Graph, links: Any, what: str = "edge_label_index") -> Link
 
 
 def find_edges(graph: Graph, indices: Any) -> LinkOptions:
-    """Return DGL's ``indices``: ids of edges in the source, (sources, destinations), or ``{relation: one of these}``.
-
-    ``None``: all edges of the relation.
-    """
+    """Return DGL's ``indices``: ids in the source, (sources, destinations), ``{relation: one of these}``, all."""
     by_relation = indices if isinstance(indices, Mapping) else {None: indices}
     if len(by_relation) != 1:
         raise InputError(

@@ -31,10 +31,7 @@ def batch_bounds(graph: SampledGraph, options: SamplingOptions) -> tuple[int, in
 
 
 def batch_bytes(graph: SampledGraph, options: SamplingOptions) -> int:
-    """Return the memory of one batch while it is sampled; each thread samples one.
-
-    80 bytes per node and 16 per edge. ``ladies``: 64 bytes for each neighbour of a layer, of lists of average length.
-    """
+    """Return the bytes of a batch being sampled: 80 per node, 16 per edge, for ``ladies`` 64 per candidate."""
     asking, known, read = batch_bounds(graph, options)
     nbytes, edges = known * NODE_BYTES + read * EDGE_BYTES, _edges(graph)
     if options.sampler == "ladies":

@@ -53,11 +53,7 @@ class GpuDrives:
         self._compare(PageChecks(layout).arrays, verify)
 
     def read(self, shape: Shape, lists: tuple[int, int, int], out: int, stream: int) -> None:
-        """Read rows of a table, after what is on a stream, and wait; `StorageError` if a page could not be read.
-
-        `lists`: addresses of the rows' numbers within the ssd tier (int64, ascending),
-        of their rows in `out` (uint32), and of how many they are (uint32).
-        """
+        """Read rows, listed as of `DriveRows.make_lists`, after what is on a stream, and wait for them."""
         with self._errors():
             self.drives.read(*lists, out, stream, *shape[1:])
 

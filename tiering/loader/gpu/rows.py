@@ -34,10 +34,9 @@ STAGING_BYTES = 32 * 1024 * 1024
 
 
 class StagedRows:
-    """A copier of rows of the ssd tier to their positions in a result on the GPU, one gather at a time.
+    """A copier of rows of the ssd tier of `table` to a result on the GPU, one gather at a time.
 
-    The host reads into one of two pinned buffers of `nbytes` while the GPU copies from the other. `table` holds the
-    rows in its ssd tier; `refuse` is called with the first damaged page of a turn, below 0 for none.
+    The host reads into one of two pinned buffers while the GPU copies the other; `refuse` takes a turn's damaged page.
     """
 
     def __init__(
@@ -182,10 +181,7 @@ class GpuRows(FeatureRows):
     def gather_into(
         self, ids: int, count: int, out: int, stream: int, *, checked: bool = False, ahead: SlotRows | None = None
     ) -> None:
-        """Gather by addresses of `count` int64 ranks and of room for their rows, on any stream: what the loader calls.
-
-        `ahead`: rows of the ssd tier were read ahead; the host neither reads nor waits.
-        """
+        """Gather by the addresses of `count` ranks and of their rows, on any stream; it waits for none read `ahead`."""
         check_process(self._process)
         with self._lock:
             if self.closed:

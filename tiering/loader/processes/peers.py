@@ -99,10 +99,7 @@ class PeerGroup:
         return f"{topic}/{self._add(f'{topic}/sequence/{self.rank}', 1)}"
 
     def exchange(self, topic: str, payload: Any) -> list[Any]:
-        """Send JSON types to all others; returns what each sends, by rank, this process included.
-
-        `topic`: from `numbered`, used once. `DeviceError` if a process has ended, or does not come in time.
-        """
+        """Exchange JSON types by a topic of `numbered`; return those of each rank; `DeviceError` if one ends."""
         self._post(f"{topic}/{self.rank}", payload)
         deadline = time.monotonic() + self.timeout
         return [self._wait(f"{topic}/{rank}", rank, deadline) for rank in range(self.size)]
@@ -241,10 +238,7 @@ _from_torchrun: list[PeerGroup | None] = []
 
 
 def find_group(peers: Any) -> PeerGroup | None:
-    """Return the processes that the option `peers` means: ``auto``, ``off``, a process group or a `PeerGroup`.
-
-    All processes of a process group call this together the first time, which finds those of one machine.
-    """
+    """Return the processes of this machine that `peers` means; those of a process group call this together at first."""
     if peers is None or isinstance(peers, PeerGroup):
         return peers
     require_torch()

@@ -28,9 +28,7 @@ PYG_NAMES = {EDGE_IDS: "e_id", "weight": "edge_weight", "type": "edge_type", EDG
 class PygAdapter(Adapter):
     """A converter of batches to ``Data`` where there is one node type and one relation, else to ``HeteroData``.
 
-    Attributes are those of PyG's loaders; ``n_id`` are ids of the source. Features and edges are not copied. `masks`:
-    nodes have ``train_mask`` and the like; `input_id`, `edge_label`: ids of seeds or links, instead of their positions,
-    and labels of links, in their order.
+    `masks`: nodes have ``train_mask`` and the like; `input_id`, `edge_label`: ids and labels of seeds or links.
     """
 
     def __init__(

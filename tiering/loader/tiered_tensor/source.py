@@ -96,10 +96,7 @@ class SourceTensor:
         return native.TieredTable(self.row_bytes, ends, None, [], None, None, ssd=data)
 
     def copy_rows(self, ids: Ids, threads: int, table_bytes: int = 0) -> npt.NDArray[np.uint8]:
-        """Return the bytes of rows; forked children read the same pages, because nobody writes to them again.
-
-        `BudgetError` unless these and a table of positions (`table_bytes`) fit the memory that is free.
-        """
+        """Return copies of rows, shared by forks; `BudgetError` unless they and `table_bytes` fit free memory."""
         needed, free = ids.size * self.row_bytes + table_bytes, available_memory()
         if ids.size and needed > free:
             raise BudgetError(
