@@ -81,8 +81,8 @@ def detect_format(path: str | os.PathLike[str]) -> str:
             f"{path}: no dataset recognised in this directory; looked for {', '.join(wanted)}; name the --format "
             f"or give the right directory; found: {listing or 'nothing'}"
         )
-    refuse_archive(path)
-    hint = "give the directory that holds it" if read_start(path, 6) == b"\x93NUMPY" else "name the --format"
+    refuse_archive(path, start := read_start(path, 6))
+    hint = "give the directory that holds it" if start == b"\x93NUMPY" else "name the --format"
     raise InputError(f"{path}: no dataset recognised in this file; looked for {', '.join(wanted)}; {hint}")
 
 

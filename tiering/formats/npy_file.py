@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import warnings
 import zipfile
@@ -80,10 +81,9 @@ def as_column(array: npt.NDArray[Any], where: str, what: str, kinds: str, words:
 
 def is_npy(path: Path) -> bool:
     """Return whether a file starts with numpy's magic bytes; `InputError` if it is an archive."""
-    if read_start(path, len(_MAGIC)) == _MAGIC:
-        return True
-    refuse_archive(path)
-    return False
+    start = read_start(path, len(_MAGIC))
+    refuse_archive(path, start)
+    return start == _MAGIC
 
 
 def read_start(path: Path, size: int) -> bytes:
@@ -98,14 +98,13 @@ def open_npy(path: Path, what: str = "a numpy file") -> NpyFile:
     size = path.stat().st_size
     if size == 0:
         raise InputError(f"{path}: expected {what}, found an empty file (0 bytes); was a download interrupted?")
-    if not is_npy(path):
+    if not (start := read_start(path, MAX_HEADER + 12)).startswith(_MAGIC):
+        refuse_archive(path, start)
         raise InputError(
             f"{path}: expected {what} with a numpy header, found {size} bytes without one "
-            f"({_guess(path, size)}); write it with numpy.save, or see the options for headerless files"
+            f"({_guess(start, size)}); write it with numpy.save, or see the options for headerless files"
         )
-    with storage_errors(path), path.open("rb") as start:
-        header = read_header(start, path)
-    file = NpyFile(**vars(header), path=path, what=what)
+    file = NpyFile(**vars(read_header(io.BytesIO(start), path)), path=path, what=what)
     _check_dtype(path, file.dtype)
     _check_length(file, size)
     return file
@@ -173,20 +172,19 @@ def _check_length(file: NpyFile, size: int) -> None:
         )
 
 
-def _guess(path: Path, size: int) -> str:
-    """Return a guess at a headerless file of this size."""
-    start = read_start(path, 1)
-    if start == b"\x1f":
+def _guess(start: bytes, size: int) -> str:
+    """Return a guess at a headerless file of this size that begins so."""
+    if start[:1] == b"\x1f":
         return "is it packed with gzip? Unpack it first"
-    if start == b"\x80":
+    if start[:1] == b"\x80":
         return "it looks like a Python pickle, which is never loaded"
     guesses = [f"{size // item} x {name}" for name, item in (("float32", 4), ("int64", 8)) if size % item == 0]
     return "a raw file? It would hold " + " or ".join(guesses) if guesses else "damaged?"
 
 
-def refuse_archive(path: Path) -> None:
-    """Raise `InputError` if the file is a zip archive: says what is in it and how to save that as plain arrays."""
-    if read_start(path, 4) not in _ZIP_MAGIC:
+def refuse_archive(path: Path, start: bytes) -> None:
+    """Raise `InputError` if a file that begins so is a zip archive: says what is in it, how to save that as arrays."""
+    if start[:4] not in _ZIP_MAGIC:
         return
     try:
         with zipfile.ZipFile(path) as archive:
@@ -211,4 +209,4 @@ def refuse_archives(paths: Iterable[Path]) -> None:
     """Refuse archives with names that the formats of numpy files read."""
     for path in sorted(paths):
         if path.suffix == ".npz" and path.stem in _STEMS and file_exists(path, "an archive"):
-            refuse_archive(path)
+            refuse_archive(path, read_start(path, 4))
