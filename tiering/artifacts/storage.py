@@ -315,13 +315,16 @@ class OpenDirectory:
         return os.pread(self._descriptors[name], self._sizes[name], 0)
 
     def link_or_copy(self, name: str, target: Path) -> None:
-        """Make `target` the same file as an open one (hard link), or a copy where links do not reach."""
-        try:
-            os.link(name, target, src_dir_fd=self._descriptors[""])
-        except OSError:
-            shutil.copyfile(self.place(name), target)
-            with target.open("rb") as file:
-                os.fsync(file.fileno())
+        """Make `target`, or replace it: the same file as an open one (hard link), a copy where links do not reach."""
+        with storage_errors(target, self.open(name) or 0):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.unlink(missing_ok=True)
+            try:
+                os.link(name, target, src_dir_fd=self._descriptors[""])
+            except OSError:
+                shutil.copyfile(self.place(name), target)
+                with open_descriptor(target) as fd:
+                    os.fsync(fd)
 
 
 def require_descriptors(count: int) -> None:

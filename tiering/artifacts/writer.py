@@ -188,10 +188,6 @@ class ArtifactWriter(DirectoryWriter):
 def _copy_part(artifact: Artifact, target: Path) -> None:
     held = cast("OpenDirectory", artifact.manifest.held)
     for name in (*artifact.manifest.files, MANIFEST):
-        file = target / name
-        with storage_errors(file, held.open(name) or 0):
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.unlink(missing_ok=True)
-            held.link_or_copy(name, file)
+        held.link_or_copy(name, target / name)
     for name, part in artifact.parts().items():
         _copy_part(part, target / name)
