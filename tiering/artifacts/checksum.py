@@ -10,10 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import xxhash
 
-from tiering.artifacts.storage import Bytes, open_descriptor, read_all
+from tiering.artifacts.storage import Bytes, load_range, open_descriptor, read_all
 from tiering.errors import FormatError
 from tiering.text.units import parse_threads
 
@@ -39,15 +38,6 @@ def split_digests(digests: bytes) -> dict[int, bytes]:
     return {at // DIGEST_BYTES: digests[at : at + DIGEST_BYTES] for at in range(0, len(digests), DIGEST_BYTES)}
 
 
-def hash_range(hasher: xxhash.xxh3_64, fd: int, begin: int, end: int) -> None:
-    """Add bytes [begin, end) of a file to a hash, 1 MiB at a time."""
-    buffer = memoryview(bytearray(min(_PIECE, max(0, end - begin))))
-    for offset in range(begin, end, _PIECE):
-        piece = buffer[: end - offset]
-        read_all(fd, piece, offset)
-        hasher.update(piece)
-
-
 def block_digests(
     path: str | os.PathLike[str], blocks: Iterable[int], threads: int = 1, header: int = 0
 ) -> list[bytes]:
@@ -57,7 +47,11 @@ def block_digests(
 
         def digest(block: int) -> bytes:
             begin, hasher = header + block * BLOCK_BYTES, xxhash.xxh3_64()
-            hash_range(hasher, fd, begin, min(size, begin + BLOCK_BYTES))
+            end, buffer = min(size, begin + BLOCK_BYTES), memoryview(bytearray(min(_PIECE, size)))
+            for offset in range(begin, end, _PIECE):
+                piece = buffer[: end - offset]
+                read_all(fd, piece, offset)
+                hasher.update(piece)
             return hasher.digest()
 
         if threads <= 1:
@@ -159,23 +153,22 @@ class Verifier:
             self._pending.clear()
 
     def read_range(self, begin: int, end: int) -> Bytes:
-        """Return bytes [begin, end) of the file, verified where its blocks are known. Cost: reads whole blocks."""
-        size = BLOCK_BYTES
-        blocks = range(begin // size, -(-end // size)) if self._blocks is not None and begin < end else range(0)
-        data, stop = np.empty(end - begin, np.uint8), self.span(blocks[-1])[1] if blocks else end
+        """Return bytes [begin, end) of the file, verified where its blocks are known. Cost: reads blocks whole once."""
+        blocks = range(begin // BLOCK_BYTES, -(-end // BLOCK_BYTES)) if self._blocks is not None and begin < end else ()
+        unverified = [block for block in blocks if block in self._pending]
+        first, stop = (self.span(unverified[0])[0], self.span(unverified[-1])[1]) if unverified else (begin, end)
+        first, stop = min(first, begin), max(stop, end)
         with open_descriptor(self.place) as fd:
             if (found := os.lseek(fd, 0, os.SEEK_END)) < stop:
                 raise FormatError(f"{self.path}: expected {self.nbytes} bytes, found {found}; make the artifact again")
-            read_all(fd, data.data, begin)
-            for block in blocks:
-                low, high = self.span(block)
-                first, last, hasher = max(low, begin), min(high, end), xxhash.xxh3_64()
-                hash_range(hasher, fd, low, first)
-                hasher.update(data[first - begin : last - begin].data)
-                hash_range(hasher, fd, last, high)
-                if hasher.digest() != self._expected(block):
-                    raise self._error(block)
-        return data
+            data = load_range(fd, first, stop - first)
+        for block in unverified:
+            low, high = self.span(block)
+            if xxhash.xxh3_64(data[low - first : high - first].data).digest() != self._expected(block):
+                raise self._error(block)
+        with self._lock:
+            self._pending.difference_update(unverified)
+        return data[begin - first : end - first]
 
     def span(self, block: int) -> tuple[int, int]:
         """Return the first byte and the end of a block."""

@@ -163,7 +163,7 @@ class ShuffleStore:
     """The shuffle files of a job in a store; each record is read once."""
 
     def __init__(self, store: Store, job: str) -> None:
-        self._store, self._job = store, job
+        self._store, self.job = store, job
         self._files: dict[tuple[str, int], ShuffleFile] = {}
 
     def read(
@@ -178,7 +178,7 @@ class ShuffleStore:
 
     def _file(self, step: str, index: int) -> ShuffleFile:
         if (step, index) not in self._files:
-            record = read_record(self._store, self._job, step, index)
+            record = read_record(self._store, self.job, step, index)
             if record is None:
                 raise LostError(step, index, "its record is not there")
             self._files[step, index] = ShuffleFile(**record["shuffle"])

@@ -16,8 +16,9 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +31,7 @@ from tiering.run.store import Store
 from tiering.version import __version__
 
 AnyArray = npt.NDArray[Any]
+T = TypeVar("T")
 READERS = 8  # partitions that a task reads at a time
 
 
@@ -55,6 +57,11 @@ def plan_digest(step: Step) -> str:
     return pieces.digest_of(step.to_json())
 
 
+@lru_cache(maxsize=8)
+def _shared(job: str, make: Callable[..., Any], *arguments: Any) -> Any:
+    return make(*arguments)
+
+
 @dataclass
 class TaskContext:
     """The view that a task has of its job: its number, its parameters, earlier shuffle files, and its own."""
@@ -69,6 +76,11 @@ class TaskContext:
     file: OutputFile | None = None  # the file of an artifact that the task has written, if it writes one
     broadcast: Columns = field(default_factory=dict)  # arrays of the driver, where the driver runs the task itself
     _writer: ShuffleFileWriter | None = None
+
+    def share(self, make: Callable[..., T], *arguments: Any) -> T:
+        """Return ``make(*arguments)``, made once for the tasks of the job in this process: an open artifact, say."""
+        made: T = _shared(self.shuffle.job, make, *arguments)
+        return made
 
     def read(
         self, step: str, index: int, partition: int = 0, out: npt.NDArray[np.uint8] | None = None
@@ -252,3 +264,4 @@ class LocalExecutor:
     def close(self) -> None:
         """End the threads, and drop attempts that have not begun."""
         self._pool.shutdown(cancel_futures=True)
+        _shared.cache_clear()

@@ -164,7 +164,7 @@ def _entries(context: TaskContext) -> tuple[Int64Array, AnyArray]:
 
 def read_csc(context: TaskContext, folder: str, begin: int, end: int) -> tuple[Int64Array, AnyArray, int]:
     """Return the offsets of lists [begin, end) in their entries, the entries, and the place of the first."""
-    graph = open_manifest(context.params["graph"])
+    graph = context.share(open_manifest, context.params["graph"])
     indptr = graph.read(f"{folder}/indptr", begin, end + 1)
     first, last = int(indptr[0]), int(indptr[-1])
     indptr = indptr - first
@@ -181,7 +181,7 @@ def read_lists(context: TaskContext, step: str) -> tuple[dict[str, AnyArray], In
             columns = context.read(step, task)
             parts.append({key: a[max(0, begin - low) : end - low] for key, a in columns.items()})
     values = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
-    offsets = open_manifest(context.params["graph"]).read(f"{relation['folder']}/indptr", begin, end + 1)
+    offsets = context.share(open_manifest, context.params["graph"]).read(f"{relation['folder']}/indptr", begin, end + 1)
     return values, np.diff(offsets)
 
 

@@ -218,7 +218,7 @@ def _sampler(context: TaskContext, number: int, begin: int, end: int) -> native.
     weights = None
     if params["rule"] == "weighted":
         file = f"{relation['folder']}/weight"
-        weights = open_manifest(params["graph"]).read(file, first, first + indices.size)
+        weights = context.share(open_manifest, params["graph"]).read(file, first, first + indices.size)
         if not (weights > 0).any():
             return None
         weights = weights if weights.dtype in (np.float32, np.float64) else weights.astype(np.float64)

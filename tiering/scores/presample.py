@@ -6,6 +6,7 @@ future, which no score beats.
 
 from __future__ import annotations
 
+import json
 from itertools import pairwise
 
 from tiering.artifacts.writer import ArtifactWriter
@@ -13,8 +14,9 @@ from tiering.formats.graph import Graph
 from tiering.formats.shape import SizedGraph
 from tiering.run.grid import Grid, equal_bounds
 from tiering.run.job import Job
+from tiering.run.pieces import canonical
 from tiering.run.step import Step, TaskContext
-from tiering.sampling import AccessCounts, SamplingOptions, make_sampler, runs_of_batches
+from tiering.sampling import AccessCounts, Sampler, SamplingOptions, make_sampler, runs_of_batches
 from tiering.sampling.memory import batch_bytes, sums_bytes
 from tiering.sampling.plan import batches
 from tiering.scores import hops
@@ -123,9 +125,8 @@ def count_by_tasks(job: Job, graph: Graph, request: ScoreRequest, squares: bool)
 def sample(context: TaskContext) -> None:
     """Count what some batches read; verify the graph where it is read."""
     params = context.params
-    options, graph = SamplingOptions(**params["sampling"]), Graph.open(params["graph"])
-    graph.verify_reads()
-    sampler, train, counts = make_sampler(graph, options), read_train(context), AccessCounts.zeros(graph)
+    graph, sampler = context.share(_open_sampler, params["graph"], canonical(params["sampling"]))
+    options, train, counts = SamplingOptions(**params["sampling"]), read_train(context), AccessCounts.zeros(graph)
     for epoch, first, last in params["runs"][context.index]:
         plan = batches(train, options.batch_size, epoch, seed=options.seed)
         sampler.count_accesses(plan, counts, first=first, last=last, threads=context.threads)
@@ -133,6 +134,13 @@ def sample(context: TaskContext) -> None:
     columns = list(count_arrays(counts))
     for column, begin, end in params["ranges"]:
         write_counts(context, columns[column][begin:end])
+
+
+def _open_sampler(path: str, sampling: bytes) -> tuple[Graph, Sampler]:
+    """Return a graph whose content is verified where it is read, and its sampler; options in JSON."""
+    graph = Graph.open(path)
+    graph.verify_reads()
+    return graph, make_sampler(graph, SamplingOptions(**json.loads(sampling)))
 
 
 def _run_tasks(job: Job, writer: ArtifactWriter, graph: Graph, request: ScoreRequest) -> ScoreColumns:

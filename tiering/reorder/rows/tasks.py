@@ -314,11 +314,13 @@ def cut(context: TaskContext) -> None:
     begin, end = equal_bounds(params["rows"], params["chunks"])[context.index : context.index + 2]
     source, width = RowLocation(**params["rows_at"]), params["row_bytes"]
     first, last = source.offset + begin * width, source.offset + end * width
-    rows = open_manifest(source.artifact).read_bytes(source.name, first, last).reshape(end - begin, width)
+    artifact = context.share(open_manifest, source.artifact)
+    rows = artifact.read_bytes(source.name, first, last).reshape(end - begin, width)
     if source.in_order:
         ranks = np.arange(begin, end)
     else:
-        ranks = open_manifest(params["order"]).read(f"nodes/{params['node_type']}/old_to_new", begin, end)
+        order = context.share(open_manifest, params["order"])
+        ranks = order.read(f"nodes/{params['node_type']}/old_to_new", begin, end)
     for document in params["striping"].values():
         stripe_rows(context, Striping(**document), ranks, rows, params["stride"])
 
