@@ -1,8 +1,8 @@
 """Nodes of a type by falling score, ties by original id, in tasks: the order, its inverse, and the score by rank.
 
-Nodes drawn at random give splitters. ``cut`` sorts a chunk and cuts it at these, ``merge`` sorts a range of ranks,
-``inverse`` makes the ranks of a range of original ids. Pairs (score, id) are compared, a total order: a score that many
-nodes share is divided like any other. Memory: `NODE_BYTES` a node, and two blocks of 64 MiB.
+Nodes drawn at random give splitters. ``cut`` divides a chunk at these, ``merge`` sorts a range of ranks, ``inverse``
+makes the ranks of a range of original ids. Pairs (score, id) are compared, a total order: a score that many nodes share
+is divided like any other. Memory: `NODE_BYTES` a node, and two blocks of 64 MiB.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ def write_order(job: Job, writer: ArtifactWriter, scores: Scores, node_type: str
     params = {"scores": str(scores.path), "node_type": node_type, "num_nodes": count, "parts": parts}
     chunk = -(-count // parts) * NODE_BYTES + 2 * BLOCK_BYTES
     ids = np.sort(np.random.default_rng(0).integers(0, count, min(_SAMPLES * parts, _MAX_SAMPLES)))
-    keys = descending_keys(scores.values(node_type)[ids])
+    keys = _keys(scores.values(node_type)[ids])
     order = np.lexsort((ids, keys))
     chosen = order[[order.size * part // parts for part in range(1, parts)]]
-    splitters = {"keys": keys[chosen].tolist(), "ids": ids[chosen].tolist()}
+    splitters = list(zip(keys[chosen].tolist(), ids[chosen].tolist(), strict=True))
     cut = Step(f"{name}.cut", f"{_HERE}:cut", parts, {**params, "splitters": splitters}, memory=chunk)
     rows = np.sum([record["facts"]["rows"] for record in job.run(cut)], axis=0)
     before = [0, *np.cumsum(rows).tolist()]
@@ -62,15 +62,27 @@ def write_order(job: Job, writer: ArtifactWriter, scores: Scores, node_type: str
 
 
 def cut(context: TaskContext) -> dict[str, list[int]]:
-    """Write the nodes of a chunk by range of ranks: ids and scores, sorted; return the rows of each range."""
-    keys, ids, scores = _sorted(context)
-    splitters = context.params["splitters"]
-    ends = []
-    for key, node in zip(splitters["keys"], splitters["ids"], strict=True):
-        low, high = (int(np.searchsorted(keys, np.uint64(key), side)) for side in ("left", "right"))
-        ends.append(low + int(np.searchsorted(ids[low:high], node)))
-    ends.append(keys.size)
-    context.write_all({"id": ids, "score": scores}, np.array(ends, np.int64))
+    """Write the nodes of a chunk by range of ranks: ascending ids, and scores; return the rows of each range."""
+    params = context.params
+    begin, end = equal_bounds(params["num_nodes"], params["parts"])[context.index : context.index + 2]
+    manifest = context.share(open_manifest, params["scores"])
+    scores = manifest.read(f"nodes/{params['node_type']}/feature", begin, end)
+    if np.isnan(scores).any():
+        raise InputError(
+            f"{params['scores']}: scores of node type {params['node_type']!r}: the score of node "
+            f"{begin + int(np.argmax(np.isnan(scores)))} is NaN; score the graph again"
+        )
+    splitters, whole = params["splitters"], np.iinfo(np.int64)
+    bounds = np.unique([whole.min, *(key + more for key, _ in splitters for more in (0, 1)), whole.max])
+    order, counts = native.partition(_keys(scores), bounds, context.threads)
+    starts, ends = np.cumsum(counts) - counts, []
+    for key, node in splitters:  # nodes with the key of a splitter are a part of their own, which its id divides
+        part = int(np.searchsorted(bounds, key))
+        own = order[starts[part] : starts[part] + counts[part]]
+        ends.append(int(starts[part] + np.searchsorted(own, max(0, node - begin))))
+    ends.append(end - begin)
+    ids = order.astype(f"i{id_bytes(params['num_nodes'])}") + begin
+    context.write_all({"id": ids, "score": scores[order]}, ends)
     return {"rows": np.diff(ends, prepend=0).tolist()}
 
 
@@ -100,16 +112,6 @@ def inverse(context: TaskContext) -> None:
     context.write(ranks=out)
 
 
-def _sorted(context: TaskContext) -> tuple[npt.NDArray[np.uint64], Int64Array, npt.NDArray[np.float64]]:
-    """Return keys, ids and scores of a task's chunk in the order of ranks."""
-    params = context.params
-    begin, end = equal_bounds(params["num_nodes"], params["parts"])[context.index : context.index + 2]
-    values = open_manifest(params["scores"]).read(f"nodes/{params['node_type']}/feature", begin, end)
-    if np.isnan(values).any():
-        raise InputError(
-            f"{params['scores']}: scores of node type {params['node_type']!r}: the score of node "
-            f"{begin + int(np.argmax(np.isnan(values)))} is NaN; score the graph again"
-        )
-    order = native.sort_by_score(values, context.threads)
-    ids = order.astype(f"i{id_bytes(params['num_nodes'])}") + begin
-    return descending_keys(values)[order], ids, values[order]
+def _keys(scores: npt.NDArray[np.float64]) -> Int64Array:
+    """Return numbers whose ascending order is that of falling scores."""
+    return (descending_keys(scores) ^ np.uint64(1 << 63)).view(np.int64)

@@ -1,27 +1,28 @@
 """The lists of a relation under new ids, by tasks; a list moves as a whole, and keeps its order.
 
 ``histogram`` counts edges by runs of old and of new ids, ``cut`` sends the lists of a range of old ids to ranges of new
-ones, sources renamed, ``merge`` joins a range of new ids. Ranges have about the same number of edges. Memory: twice the
-widest array along the edges of a range, `_COLUMN_BYTES` for each of its nodes, and a block of new ids of sources.
+ones, sources renamed, ``write`` makes a file, range of new ids after range. Ranges have about the same number of edges.
+Memory: twice the widest array along the edges of a range, `_COLUMN_BYTES` for each of its nodes, and a block of new ids
+of sources or what appending to a file takes.
 """
 
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
 from tiering import native
 from tiering.artifacts.checksum import BLOCK_BYTES
 from tiering.artifacts.document import open_manifest
-from tiering.artifacts.manifest import Relation, id_bytes
+from tiering.artifacts.file_writer import appending_memory
+from tiering.artifacts.manifest import Relation, id_bytes, storage_dtype
 from tiering.artifacts.storage import AnyArray
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.formats.graph import Graph, relation_folder
 from tiering.formats.shape import SizedGraph, value_bytes, value_rows
 from tiering.reorder.adjacency import place_entries
-from tiering.run.files import JoinedFile, PartitionRange, join_step, make_files
+from tiering.run.files import make_files, output_file
 from tiering.run.grid import balanced_bounds, equal_bounds, run_shift
 from tiering.run.job import Job
 from tiering.run.step import Step, TaskContext
@@ -32,15 +33,15 @@ _COLUMN_BYTES = 64  # memory of a task per node of a range: offsets, new id, the
 
 def write_relation(job: Job, writer: ArtifactWriter, graph: Graph, relation: Relation, order: str) -> None:
     """Write the files of a relation of a reordered graph by tasks; `order` is the directory of the finished order."""
-    job.expect(4)
-    nbytes = task_bytes(graph, relation)
+    job.expect(3)
     name, (source, _, destination) = f"relation-{graph.relations.index(relation)}", relation
-    num_dst, num_edges, data = graph.num_nodes(destination), graph.num_edges(relation), graph.edge_data(relation)
-    folder, per_edge, parts = relation_folder(relation), _edge_bytes(graph, relation), job.grid.parts(nbytes)
-    files = {key: graph.manifest.files[f"{folder}/{key}"] for key in ("indices", *sorted(data))}
-    params: dict[str, Any] = {
-        "graph": str(graph.path), "order": order, "folder": folder, "source": source, "destination": destination,
-        "num_src": graph.num_nodes(source), "num_dst": num_dst, "parts": parts, "files": list(files),
+    num_dst, folder, per_edge = graph.num_nodes(destination), relation_folder(relation), _edge_bytes(graph, relation)
+    names = [f"{folder}/{key}" for key in ("indptr", "indices", *sorted(graph.edge_data(relation)))]
+    files, parts = [graph.manifest.files[file] for file in names], job.grid.parts(task_bytes(graph, relation))
+    params = {
+        "graph": str(graph.path), "order": order, "folder": str(writer.path), "source": source,
+        "destination": destination, "num_src": graph.num_nodes(source), "num_dst": num_dst, "parts": parts,
+        "files": [{"name": n, "dtype": f.dtype, "shape": f.shape} for n, f in zip(names, files, strict=True)],
     }  # fmt: skip
     nodes = -(-num_dst // parts) * _COLUMN_BYTES
     histogram = Step(f"{name}.histogram", f"{_HERE}:histogram", parts, params, memory=nodes)
@@ -50,29 +51,19 @@ def write_relation(job: Job, writer: ArtifactWriter, graph: Graph, relation: Rel
     # A column counts as much as its bytes: lists may be empty.
     shift = run_shift(num_dst)
     columns = np.minimum(1 << shift, num_dst - (np.arange(runs.shape[1]) << shift)) * _COLUMN_BYTES
-    cuts = [balanced_bounds(edges * per_edge + columns, parts) for edges in runs]
-    old, new = ([min(run << shift, num_dst) for run in cut] for cut in cuts)
+    weights = runs * per_edge + columns
+    cuts = [balanced_bounds(nbytes, parts) for nbytes in weights]
     largest = max(
-        int((edges * per_edge + columns)[low:high].sum())
-        for edges, cut in zip(runs, cuts, strict=True) for low, high in pairwise(cut)
-    )  # fmt: skip
-    edges = [int(runs[1, low:high].sum()) for low, high in pairwise(cuts[1])]
-    params, memory = {**params, "old": old, "new": new}, largest + BLOCK_BYTES
-    cut = Step(f"{name}.cut", f"{_HERE}:cut", parts, params, memory=memory)
-    job.run(cut)
-    merge = Step(f"{name}.merge", f"{_HERE}:merge", parts, {**params, "from": cut.name}, (cut.name,), memory)
-    job.run(merge)
-    job.release(cut)
-    before = [0, *np.cumsum(edges)[:-1].tolist()]
-    offsets = JoinedFile(
-        f"{folder}/indptr", "int64", (num_dst + 1,), [PartitionRange(merge.name, 0, parts)], before, num_edges
+        int(nbytes[low:high].sum()) for nbytes, cut in zip(weights, cuts, strict=True) for low, high in pairwise(cut)
     )
-    joined = [
-        JoinedFile(f"{folder}/{key}", entry.dtype, entry.shape, [PartitionRange(merge.name, 0, parts, number)])
-        for number, (key, entry) in enumerate(files.items(), 1)
-    ]
-    make_files(job, writer, join_step(f"{name}.files", writer.path, [offsets, *joined], max(edges) * per_edge // 2))
-    job.release(merge)
+    old, new = ([min(run << shift, num_dst) for run in cut] for cut in cuts)
+    params = {**params, "old": old, "new": new}
+    cut = Step(f"{name}.cut", f"{_HERE}:cut", parts, params, memory=largest + BLOCK_BYTES)
+    job.run(cut)
+    memory = largest + max(appending_memory(file.bytes) for file in files)
+    params = {**params, "from": cut.name}
+    make_files(job, writer, Step(f"{name}.files", f"{_HERE}:write", len(files), params, (cut.name,), memory))
+    job.release(cut)
 
 
 def task_bytes(graph: SizedGraph, relation: Relation) -> int:
@@ -95,65 +86,76 @@ def _runs(num_dst: int) -> int:
 
 def histogram(context: TaskContext) -> None:
     """Count the edges of the lists of a range of nodes, by run of old ids, and by run of new ids."""
-    params, num_dst = context.params, context.params["num_dst"]
-    begin, end = equal_bounds(num_dst, params["parts"])[context.index : context.index + 2]
-    indptr, new = _read_columns(params, begin, end)
-    native.check_indptr(indptr - indptr[0], int(indptr[-1] - indptr[0]), context.threads)
-    shift, degrees = run_shift(num_dst), np.diff(indptr)
-    sums = [np.bincount(ids >> shift, degrees, _runs(num_dst)) for ids in (np.arange(begin, end), new)]
-    context.write(edges=np.stack(sums).astype(np.int64))  # summed as float64: exact below 2^53 edges
+    num_dst = context.params["num_dst"]
+    begin, end = equal_bounds(num_dst, context.params["parts"])[context.index : context.index + 2]
+    indptr, new = _read_columns(context, begin, end)
+    indptr = indptr - indptr[0]
+    native.check_indptr(indptr, int(indptr[-1]), context.threads)
+    shift, runs = run_shift(num_dst), _runs(num_dst)
+    ends = np.clip(np.arange(runs + 1) << shift, begin, end) - begin
+    by_new = np.bincount(new >> shift, np.diff(indptr), runs)  # summed as float64: exact below 2^53 edges
+    context.write(edges=np.stack([np.diff(indptr[ends]), by_new.astype(np.int64)]))
 
 
 def cut(context: TaskContext) -> None:
     """Write the lists of a range of old ids by range of new ones: columns with degrees, then each array's entries."""
     params, threads = context.params, context.threads
-    indptr, new = _read_columns(params, *params["old"][context.index : context.index + 2])
+    indptr, new = _read_columns(context, *params["old"][context.index : context.index + 2])
     first, last = int(indptr[0]), int(indptr[-1])
+    indptr = indptr - first
     order, counts = native.partition(new, np.array(params["new"], np.int64), threads)
     places, lists = np.empty_like(new), np.cumsum(counts)
     places[order] = np.arange(new.size, dtype=new.dtype)
-    starts = native.relabel_indptr(indptr - first, places, threads)
+    starts = native.relabel_indptr(indptr, places, threads)
     context.write_all({"column": new[order], "degree": np.diff(starts)}, lists)
-    for number, key in enumerate(params["files"]):
-        values = open_manifest(params["graph"]).read(f"{params['folder']}/{key}", first, last)
+    for number, file in enumerate(params["files"][1:]):
+        values = context.share(open_manifest, params["graph"]).read(file["name"], first, last)
         out, num_src = np.empty_like(values), params["num_src"] if number == 0 else None
-        place_entries(values, 0, indptr - first, places, num_src, (0, 0, starts, value_rows(out).ravel()), threads)
-        del values  # before the new ids are read
+        place_entries(values, 0, indptr, places, num_src, (0, 0, starts, value_rows(out).ravel()), threads)
         if number == 0:
-            _rename(out, params, threads)
+            _rename(context, out)
         context.write_all({"values": out}, starts[lists])
 
 
-def merge(context: TaskContext) -> None:
-    """Write the lists of a range of new ids: offsets in the range, entries, values."""
-    params, source, parts, index = context.params, context.params["from"], context.params["parts"], context.index
-    columns = [context.read(source, task, index) for task in range(parts)]
-    places = np.concatenate([part["column"] for part in columns]) - params["new"][index]
-    indptr = np.concatenate([[0], *(part["degree"] for part in columns)]).cumsum()
-    starts = native.relabel_indptr(indptr, places, context.threads)
-    context.write(indptr=starts[:-1])
-    for number in range(len(params["files"])):
-        at, out = 0, np.empty(0)
-        for task in range(parts):
-            values = context.read(source, task, (1 + number) * parts + index)["values"]
-            out = np.empty((int(starts[-1]), *values.shape[1:]), values.dtype) if task == 0 else out
-            num_src, memory = params["num_src"] if number == 0 else None, value_rows(out).ravel()
-            place_entries(values, at, indptr, places, num_src, (0, 0, starts, memory), context.threads)
-            at += values.shape[0]
-            del values  # before the next are read
-        context.write(values=out)
+def write(context: TaskContext) -> None:
+    """Write a file of the relation, range of new ids after range: offsets, entries, or values."""
+    params, source, parts, before = context.params, context.params["from"], context.params["parts"], 0
+    name, dtype, shape = (params["files"][context.index][key] for key in ("name", "dtype", "shape"))
+    num_src = params["num_src"] if context.index == 1 else None
+    with output_file(context, params["folder"], name, dtype, shape) as file:
+        for part in range(parts):
+            columns = list(context.read_many(source, ((task, part) for task in range(parts))))
+            places = np.concatenate([column["column"] for column in columns]) - params["new"][part]
+            indptr = np.concatenate([[0], *(column["degree"] for column in columns)]).cumsum()
+            starts = native.relabel_indptr(indptr, places, context.threads)
+            if context.index == 0:
+                file.append(starts[:-1] + before)
+            else:
+                at, out = 0, np.empty((int(starts[-1]), *shape[1:]), storage_dtype(dtype))
+                window = (0, 0, starts, value_rows(out).ravel())
+                for task in range(parts):
+                    values = context.read(source, task, context.index * parts + part)["values"]
+                    place_entries(values, at, indptr, places, num_src, window, context.threads)
+                    at += values.shape[0]
+                file.append(out)
+            before += int(starts[-1])
+        if context.index == 0:
+            file.append(np.array([before]))
 
 
-def _read_columns(params: Any, begin: int, end: int) -> tuple[AnyArray, AnyArray]:
+def _read_columns(context: TaskContext, begin: int, end: int) -> tuple[AnyArray, AnyArray]:
     """Return the offsets of lists [begin, end), and the new ids of their nodes."""
-    indptr = open_manifest(params["graph"]).read(f"{params['folder']}/indptr", begin, end + 1)
-    return indptr, open_manifest(params["order"]).read(f"nodes/{params['destination']}/old_to_new", begin, end)
+    params = context.params
+    graph, order = (context.share(open_manifest, params[key]) for key in ("graph", "order"))
+    new = order.read(f"nodes/{params['destination']}/old_to_new", begin, end)
+    return graph.read(params["files"][0]["name"], begin, end + 1), new
 
 
-def _rename(entries: AnyArray, params: Any, threads: int) -> None:
+def _rename(context: TaskContext, entries: AnyArray) -> None:
     """Give sources their new ids, as these stream past: all that is held of them is a block."""
-    order, count = open_manifest(params["order"]), params["num_src"]
+    params = context.params
+    order, count = context.share(open_manifest, params["order"]), params["num_src"]
     step = BLOCK_BYTES // id_bytes(count)
     for begin in range(0, count, step):
         part = order.read(f"nodes/{params['source']}/old_to_new", begin, min(count, begin + step))
-        native.rename_sources(entries.view(np.uint8), part, begin, count, threads)
+        native.rename_sources(entries.view(np.uint8), part, begin, count, context.threads)
