@@ -103,7 +103,7 @@ def read_train(context: TaskContext) -> TrainSet:
 
 def write_counts(context: TaskContext, counts: Int64Array) -> None:
     """Write the counts of a range of nodes, without those of 0."""
-    nodes = np.flatnonzero(counts)
+    nodes = np.flatnonzero(counts != 0)  # of a mask: several times as fast
     context.write(node=nodes.astype(np.uint32), count=counts[nodes])
 
 
