@@ -2,7 +2,10 @@
 
 import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,8 +13,9 @@ from damage import flip
 from sealed import rewrite
 
 import tiering
-from tiering.artifacts import checksum
+from tiering.artifacts import checksum, open_directory
 from tiering.artifacts.document import open_manifest
+from tiering.artifacts.open_directory import OpenDirectory
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import FormatError, MissingError
 from tiering.formats.graph import Graph
@@ -101,6 +105,22 @@ def test_ranges_of_a_file_are_read_and_verified(tmp_path, monkeypatch):
     os.truncate(file, 50)
     with pytest.raises(FormatError, match="expected 72 bytes, found 50"):
         manifest.read(name, 7, 8)
+
+
+def test_a_file_is_opened_once_by_threads_that_ask_at_a_time(tmp_path, monkeypatch):
+    (tmp_path / "file").write_bytes(b"12345")
+    directory, opened, barrier, plain = OpenDirectory(tmp_path), [], Barrier(2), open_directory._open
+
+    def together(*arguments: Any) -> int:
+        descriptor: int = plain(*arguments)
+        opened.append(descriptor)
+        barrier.wait(10)
+        return descriptor
+
+    monkeypatch.setattr(open_directory, "_open", together)
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(directory.open, ["file", "file"])) == [5, 5]
+    assert len(opened) == 2 and sum(Path(f"/proc/self/fd/{fd}").exists() for fd in opened) == 1
 
 
 def test_graph_accessors(example):

@@ -74,6 +74,14 @@ def test_what_is_done_is_skipped(store, executor, plain):
     assert files(store) == before
 
 
+def test_tasks_of_a_job_share_what_they_open(store, executor):
+    first, other = (Job(store, name, executor) for name in ("job", "other"))
+    made = [record["facts"]["made"] for record in first.run(Step("share", "cluster_jobs:share", 5, {"of": "a"}))]
+    again = [record["facts"]["made"] for record in first.run(Step("again", "cluster_jobs:share", 5, {"of": "a"}))]
+    theirs = [record["facts"]["made"] for record in other.run(Step("share", "cluster_jobs:share", 5, {"of": "a"}))]
+    assert len({*made, *again}) == 1 == len({*theirs}) and made[0] != theirs[0]
+
+
 def test_a_plan_that_differs_is_refused(store, executor):
     Job(store, "job", executor).run(Step("one", "cluster_jobs:nothing", 2))
     with pytest.raises(ConflictError, match=r"plans/one\.json is another plan.*remove the job's folder"):

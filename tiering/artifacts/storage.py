@@ -308,12 +308,13 @@ class OpenDirectory:
                 descriptor = _open(inside, _FLAGS, self._descriptors[""])
             except (FileNotFoundError, NotADirectoryError):
                 return None
-            self._descriptors[key] = descriptor
             mode = os.fstat(descriptor).st_mode
             if not (stat.S_ISREG(mode) or stat.S_ISBLK(mode)):
-                os.close(self._descriptors.pop(key))
+                os.close(descriptor)
                 raise OSError(errno.EINVAL, f"expected a file, found {name_kind(mode)}")
             self._sizes[key] = os.lseek(descriptor, 0, os.SEEK_END)
+            if self._descriptors.setdefault(key, descriptor) != descriptor:  # another thread was first
+                os.close(descriptor)
         return self._sizes[key]
 
     def place(self, name: str | Path) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import os
 import socket
+import threading
 import time
 import uuid
 from collections import deque
@@ -57,6 +58,9 @@ def plan_digest(step: Step) -> str:
     return pieces.digest_of(step.to_json())
 
 
+_sharing = threading.Lock()  # so that the first tasks do not make the same at the same time
+
+
 @lru_cache(maxsize=8)
 def _shared(job: str, make: Callable[..., Any], *arguments: Any) -> Any:
     return make(*arguments)
@@ -79,8 +83,9 @@ class TaskContext:
 
     def share(self, make: Callable[..., T], *arguments: Any) -> T:
         """Return ``make(*arguments)``, made once for the tasks of the job in this process: an open artifact, say."""
-        made: T = _shared(self.shuffle.job, make, *arguments)
-        return made
+        with _sharing:
+            made: T = _shared(self.shuffle.job, make, *arguments)
+            return made
 
     def read(
         self, step: str, index: int, partition: int = 0, out: npt.NDArray[np.uint8] | None = None

@@ -114,4 +114,5 @@ def inverse(context: TaskContext) -> None:
 
 def _keys(scores: npt.NDArray[np.float64]) -> Int64Array:
     """Return numbers whose ascending order is that of falling scores."""
-    return (descending_keys(scores) ^ np.uint64(1 << 63)).view(np.int64)
+    keys: Int64Array = (descending_keys(scores) ^ np.uint64(1 << 63)).view(np.int64)
+    return keys
