@@ -155,18 +155,17 @@ class Verifier:
     def read_range(self, begin: int, end: int) -> Bytes:
         """Return bytes [begin, end) of the file, verified where its blocks are known. Cost: reads blocks whole once."""
         blocks = range(begin // BLOCK_BYTES, -(-end // BLOCK_BYTES)) if self._blocks is not None and begin < end else ()
-        unverified = [block for block in blocks if block in self._pending]
-        first, stop = (self.span(unverified[0])[0], self.span(unverified[-1])[1]) if unverified else (begin, end)
-        first, stop = min(first, begin), max(stop, end)
-        with open_descriptor(self.place) as fd:
+        with self._lock, open_descriptor(self.place) as fd:
+            unverified = [block for block in blocks if block in self._pending]
+            edges = [edge for block in unverified for edge in self.span(block)]
+            first, stop = min([begin, *edges]), max([end, *edges])
             if (found := os.lseek(fd, 0, os.SEEK_END)) < stop:
                 raise FormatError(f"{self.path}: expected {self.nbytes} bytes, found {found}; make the artifact again")
             data = load_range(fd, first, stop - first)
-        for block in unverified:
-            low, high = self.span(block)
-            if xxhash.xxh3_64(data[low - first : high - first].data).digest() != self._expected(block):
-                raise self._error(block)
-        with self._lock:
+            for block in unverified:
+                low, high = self.span(block)
+                if xxhash.xxh3_64(data[low - first : high - first].data).digest() != self._expected(block):
+                    raise self._error(block)
             self._pending.difference_update(unverified)
         return data[begin - first : end - first]
 

@@ -72,9 +72,10 @@ def cut(context: TaskContext) -> dict[str, list[int]]:
             f"{params['scores']}: scores of node type {params['node_type']!r}: the score of node "
             f"{begin + int(np.argmax(np.isnan(scores)))} is NaN; score the graph again"
         )
-    splitters, whole = params["splitters"], np.iinfo(np.int64)
-    bounds = np.unique([whole.min, *(key + more for key, _ in splitters for more in (0, 1)), whole.max])
-    order, counts = native.partition(_keys(scores), bounds, context.threads)
+    keys, splitters = _keys(scores), params["splitters"]
+    span = [int(keys.min()), int(keys.max()) + 1] if keys.size else [0, 1]
+    bounds = np.unique(np.array([*span, *(key + more for key, _ in splitters for more in (0, 1))], np.int64))
+    order, counts = native.partition(keys, bounds, context.threads)
     starts, ends = np.cumsum(counts) - counts, []
     for key, node in splitters:  # nodes with the key of a splitter are a part of their own, which its id divides
         part = int(np.searchsorted(bounds, key))
@@ -91,7 +92,7 @@ def merge(context: TaskContext) -> None:
     params = context.params
     parts = list(context.read_many(params["from"], ((task, context.index) for task in range(params["parts"]))))
     ids, scores = (np.concatenate([part[column] for part in parts]) for column in ("id", "score"))
-    # Chunks follow each other by id, and each is sorted: of equal scores the smaller id stands before the larger.
+    # Chunks follow each other by id, and ids ascend in each: of equal scores the smaller id stands before the larger.
     order = native.sort_by_score(scores, context.threads)
     ids, scores = ids[order], scores[order]
     context.write(ids=ids)
