@@ -34,6 +34,7 @@ from tiering.version import __version__
 AnyArray = npt.NDArray[Any]
 T = TypeVar("T")
 READERS = 8  # partitions that a task reads at a time
+FOLDER_TASKS = 256  # tasks whose shuffle files share a folder: one each costs more than the files
 
 
 @dataclass(frozen=True)
@@ -179,10 +180,10 @@ def run_attempt(call: Call, arrays: Columns | None = None) -> TaskRecord:
     store, step, index = Store(call.store), call.step, call.index
     shuffle = ShuffleStore(store, call.job)
     context = TaskContext(shuffle, step.name, index, step.params, call.threads, call.alone, broadcast=arrays or {})
-    folder = f"{pieces.shuffle_folder(call.job, step.name)}/{index:06}"
-    if call.alone:
-        store.clear(folder)
-    key = f"{folder}/{uuid.uuid4().hex}.shuffle"
+    own = f"{pieces.shuffle_folder(call.job, step.name)}/{index // FOLDER_TASKS:03}/{index:06}-"
+    for stale in store.keys(own) if call.alone else ():
+        store.remove(stale)
+    key = f"{own}{uuid.uuid4().hex}.shuffle"
     with store.writer(key) as out:
         context._writer = ShuffleFileWriter(key, out)
         facts = resolve(step.function)(context) or {}

@@ -81,9 +81,8 @@ class Store:
         path = self.root / key
         own = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
         with storage_errors(path, len(data)):
-            path.parent.mkdir(parents=True, exist_ok=True)
             try:
-                with own.open("xb") as file:
+                with os.fdopen(_create(own), "wb") as file:
                     file.write(data)
                 os.link(own, path)
                 return data
@@ -102,11 +101,26 @@ class Store:
         """Remove an object, if it is there."""
         (self.root / key).unlink(missing_ok=True)
 
+    def keys(self, prefix: str) -> list[str]:
+        """Return the keys in one folder that begin with a prefix."""
+        folder, _, own = prefix.rpartition("/")
+        return [f"{folder}/{path.name}" for path in (self.root / folder).glob(f"{own}*")]
+
     def clear(self, folder: str) -> None:
         """Remove all objects whose keys begin with ``folder/``."""
         shutil.rmtree(self.root / folder, ignore_errors=True)  # what a zombie still writes is nobody's
         with suppress(OSError):
             self.root.rmdir()
+
+
+def _create(path: Path) -> int:
+    """Open a new file to write; its directory is made if it is missing."""
+    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
+    try:
+        return os.open(path, flags, 0o666)
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return os.open(path, flags, 0o666)
 
 
 class ObjectWriter(AbstractContextManager["ObjectWriter"]):
@@ -118,8 +132,7 @@ class ObjectWriter(AbstractContextManager["ObjectWriter"]):
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666)
+        self._fd = _create(path)
 
     def write(self, data: np.ndarray[Any, Any]) -> None:
         """Append the bytes of a contiguous array."""

@@ -1,7 +1,7 @@
 """The lists of a relation under new ids, by tasks; a list moves as a whole, and keeps its order.
 
-``histogram`` counts edges by runs of old and of new ids, ``cut`` sends the lists of a range of old ids to ranges of new
-ones, sources renamed, ``write`` makes a file, range of new ids after range. Ranges have about the same number of edges.
+``cut`` sends the lists of a range of old ids to ranges of new ones, sources renamed, ``write`` makes a file, range of new
+ids after range. Ranges have about the same number of edges, which the driver counts by runs of old and of new ids.
 Memory: twice the widest array along the edges of a range, `_COLUMN_BYTES` for each of its nodes, and a block of new ids
 of sources or what appending to a file takes.
 """
@@ -23,17 +23,18 @@ from tiering.formats.graph import Graph, relation_folder
 from tiering.formats.shape import SizedGraph, value_bytes, value_rows
 from tiering.reorder.adjacency import place_entries
 from tiering.run.files import make_files, output_file
-from tiering.run.grid import balanced_bounds, equal_bounds, run_shift
+from tiering.run.grid import Int64Array, balanced_bounds, run_shift
 from tiering.run.job import Job
 from tiering.run.step import Step, TaskContext
 
 _HERE = "tiering.reorder.tasks.relabel"
+_CHUNK = 1 << 20  # nodes whose edges the driver counts together
 _COLUMN_BYTES = 64  # memory of a task per node of a range: offsets, new id, their order, and what is made of these
 
 
 def write_relation(job: Job, writer: ArtifactWriter, graph: Graph, relation: Relation, order: str) -> None:
     """Write the files of a relation of a reordered graph by tasks; `order` is the directory of the finished order."""
-    job.expect(3)
+    job.expect(2)
     name, (source, _, destination) = f"relation-{graph.relations.index(relation)}", relation
     num_dst, folder, per_edge = graph.num_nodes(destination), relation_folder(relation), _edge_bytes(graph, relation)
     names = [f"{folder}/{key}" for key in ("indptr", "indices", *sorted(graph.edge_data(relation)))]
@@ -43,11 +44,7 @@ def write_relation(job: Job, writer: ArtifactWriter, graph: Graph, relation: Rel
         "destination": destination, "num_src": graph.num_nodes(source), "num_dst": num_dst, "parts": parts,
         "files": [{"name": n, "dtype": f.dtype, "shape": f.shape} for n, f in zip(names, files, strict=True)],
     }  # fmt: skip
-    nodes = -(-num_dst // parts) * _COLUMN_BYTES
-    histogram = Step(f"{name}.histogram", f"{_HERE}:histogram", parts, params, memory=nodes)
-    runs = np.zeros((2, _runs(num_dst)), np.int64)
-    for task in range(len(job.run(histogram))):
-        runs += job.read(histogram.name, task)["edges"]
+    runs = _count_edges(graph, order, names[0], destination)
     # A column counts as much as its bytes: lists may be empty.
     shift = run_shift(num_dst)
     columns = np.minimum(1 << shift, num_dst - (np.arange(runs.shape[1]) << shift)) * _COLUMN_BYTES
@@ -80,21 +77,18 @@ def _edge_bytes(graph: SizedGraph, relation: Relation) -> int:
     return 2 * max(id_bytes(graph.num_nodes(relation[0])), *items, 0)
 
 
-def _runs(num_dst: int) -> int:
-    return ((num_dst - 1) >> run_shift(num_dst)) + 1
-
-
-def histogram(context: TaskContext) -> None:
-    """Count the edges of the lists of a range of nodes, by run of old ids, and by run of new ids."""
-    num_dst = context.params["num_dst"]
-    begin, end = equal_bounds(num_dst, context.params["parts"])[context.index : context.index + 2]
-    indptr, new = _read_columns(context, begin, end)
-    indptr = indptr - indptr[0]
-    native.check_indptr(indptr, int(indptr[-1]), context.threads)
-    shift, runs = run_shift(num_dst), _runs(num_dst)
-    ends = np.clip(np.arange(runs + 1) << shift, begin, end) - begin
-    by_new = np.bincount(new >> shift, np.diff(indptr), runs)  # summed as float64: exact below 2^53 edges
-    context.write(edges=np.stack([np.diff(indptr[ends]), by_new.astype(np.int64)]))
+def _count_edges(graph: Graph, order: str, offsets: str, destination: str) -> Int64Array:
+    """Return the edges of each run of old ids, and of each run of new ids; what tasks read is verified there."""
+    indptr = open_manifest(graph.path).array(offsets)
+    new = open_manifest(order).array(f"nodes/{destination}/old_to_new")
+    native.check_indptr(indptr, int(indptr[-1]))
+    shift = run_shift(new.size)
+    bounds = np.minimum(np.arange(0, new.size + (1 << shift), 1 << shift), new.size)
+    by_new = np.zeros(bounds.size - 1)  # summed as float64: exact below 2^53 edges
+    for begin in range(0, new.size, _CHUNK):
+        degrees = np.diff(indptr[begin : begin + _CHUNK + 1])
+        by_new += np.bincount(new[begin : begin + _CHUNK] >> shift, degrees, by_new.size)
+    return np.stack([np.diff(indptr[bounds]), by_new.astype(np.int64)])
 
 
 def cut(context: TaskContext) -> None:
