@@ -75,10 +75,6 @@ class SourceArray:
         name = self.dtype if self.dtype == "bfloat16" else name_feature_dtype(self.where, array.dtype)
         return (array if array.ndim == 2 else array[:, None]).view(storage_dtype(name)), name
 
-    def compact_rows(self, scratch: Scratch) -> npt.NDArray[Any]:
-        """Return `rows` in the array's own shape, one behind the other, in a copy if they lie otherwise."""
-        return scratch.compact(self.rows()[0].reshape(self.array.shape))
-
     def features(self) -> FeatureTable | FeatureStream:
         """Return node features where they lie, or as rows to be copied into the graph."""
         rows, dtype = self.rows()

@@ -61,7 +61,7 @@ def read_edge_values(folder: Path, edges: EdgeData, context: ImportContext) -> N
 def add_edge_values(edges: EdgeData, content: str, column: SourceArray, context: ImportContext) -> None:
     """Check an array that runs along the edges, ``weight``, ``type``, ``id`` or `EDGE_FEATURES`, and add it."""
     if content == EDGE_FEATURES:
-        values = column.compact_rows(context.scratch)
+        values = context.scratch.compact(column.rows()[0].reshape(column.array.shape))
     else:
         kinds = ("iuf", "numbers") if content == "weight" else ("iu", "whole numbers")
         values = column.numbers("one value per edge", *kinds)

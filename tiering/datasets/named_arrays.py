@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -36,14 +36,7 @@ EDGE_VALUES = {
 }
 
 
-class NamedValue(NamedTuple):
-    """A value as the dataset holds it, a tensor, a sparse matrix, a list or anything else; a dense array once read."""
-
-    where: str
-    value: Any
-
-
-Values = dict[str, Any]  # name -> SourceArray or NamedValue; a value that is read is taken out
+Values = dict[str, Any]  # name -> SourceArray, or where it is and a value of any class; one that is read is taken out
 
 
 @dataclass
@@ -71,7 +64,7 @@ class NamedArrays:
     def wrap(self, values: Mapping[Any, Any], owner: str) -> Values:
         """Return the values of a node type or relation, `owner`, by name; ``None`` is no value."""
         return {
-            str(name): NamedValue(f"{self.where}: {name} of {owner}", value)
+            str(name): (f"{self.where}: {name} of {owner}", value)
             for name, value in values.items()
             if value is not None
         }
@@ -80,8 +73,8 @@ class NamedArrays:
         """Take the first of `names` out of `arrays`: its name and the array; ``None`` if there is none."""
         name = next((name for name in names if name in arrays), "")
         column = arrays.pop(name, None)
-        if isinstance(column, NamedValue):
-            column = SourceArray.convert(column.value, column.where, self.path, self.scratch)
+        if isinstance(column, tuple):
+            column = SourceArray.convert(column[1], column[0], self.path, self.scratch)
         self.columns += [column] if column is not None else []
         return name, column
 
@@ -114,7 +107,8 @@ class NamedArrays:
         named_nodes = {t: self.nodes.get(t, NamedNodes()) for t in types}
         nodes = {t: self._take_nodes(t, named) for t, named in named_nodes.items()}
         unread = [arrays for _, arrays in chosen] + [node.arrays for node in named_nodes.values()]
-        self.ignored += [value.where for arrays in unread for value in arrays.values()]
+        values = (value for arrays in unread for value in arrays.values())
+        self.ignored += [value[0] if isinstance(value, tuple) else value.where for value in values]
         if self.ignored:
             context.notes["ignored_arrays"] = self.ignored
             names = ", ".join(where.removeprefix(f"{self.where}: ") for where in self.ignored)

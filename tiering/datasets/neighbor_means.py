@@ -35,7 +35,11 @@ def add_neighbor_means(nodes: dict[str, NodeData], edges: list[EdgeData], contex
         if nodes[node_type].features is not None:
             context.warn(f"--mean-features: {node_type} has features already, which are taken")
             continue
-        relation = _find_relation(node_type, name, edges)
+        fitting = [e.relation for e in edges if node_type in e.relation[::2] and e.relation[0] != e.relation[2]]
+        named = (r for r in fitting if name in (r[1], relation_key(r), "__".join(r), "___".join(r)))
+        if (relation := next(named, None)) is None:
+            known = ", ".join(r[1] for r in fitting) or "none"
+            raise InputError(f"--mean-features: no relation {name} of {node_type} to another type; there are: {known}")
         other = relation[2] if relation[0] == node_type else relation[0]
         table = nodes[other].features
         if table is None or table.dtype not in DTYPES:
@@ -58,15 +62,6 @@ def add_neighbor_means(nodes: dict[str, NodeData], edges: list[EdgeData], contex
 def sums_memory(context: ImportContext) -> int:
     """Return the bytes that sums may take."""
     return max(PIECE, context.scratch.budget.left() // 2)
-
-
-def _find_relation(node_type: str, name: str, edges: list[EdgeData]) -> Relation:
-    fitting = [e.relation for e in edges if node_type in e.relation[::2] and e.relation[0] != e.relation[2]]
-    for relation in fitting:
-        if name in (relation[1], relation_key(relation), "__".join(relation), "___".join(relation)):
-            return relation
-    known = ", ".join(relation[1] for relation in fitting) or "none"
-    raise InputError(f"--mean-features: no relation {name} of {node_type} to another type; there are: {known}")
 
 
 def _sum_rows(

@@ -20,7 +20,7 @@ from tiering.datasets.edges import EDGE_FILES, LargestId, find_largest_id, read_
 from tiering.datasets.import_context import NODE, ImportContext
 from tiering.datasets.options import RAW_OPTIONS, node_count
 from tiering.datasets.scratch import chunks, first_wrong, rows_of_chunk
-from tiering.datasets.splits import SPLIT_FILES, SplitArray, check_splits, make_splits, makes_splits, read_split_files
+from tiering.datasets.splits import OFFICIAL, SPLIT_FILES, SplitArray, check_splits, make_splits, read_split_files
 from tiering.errors import InputError
 from tiering.formats.dataset import Dataset, EdgeData, FeatureStream, NodeData, as_lists
 from tiering.formats.features import LABEL_VALUES, FeatureTable
@@ -68,7 +68,8 @@ def _make_nodes(node_type: str, arrays: NodeArrays, edges: list[EdgeData], conte
         _add_labels(nodes, node_type, arrays.labels, context)
     labelled = _mark_labelled(nodes, context)
     nodes.splits = {name: split.ids(count, nodes.counted_by) for name, split in arrays.splits.items()}
-    if makes_splits(labelled, context):
+    asked = context.options.split not in (None, OFFICIAL)
+    if asked and (labelled is not None or len(context.notes["node_types"]) == 1):
         if nodes.splits:
             context.notes["splits_replaced"] = sorted(Path(split.where).name for split in arrays.splits.values())
         nodes.splits = make_splits(labelled, count, context)

@@ -243,11 +243,6 @@ class ImportOptions:
         """Whether edges are added or removed."""
         return self.self_loops != "keep" or self.reverse_edges or self.deduplicate
 
-    @property
-    def is_untyped(self) -> bool:
-        """Whether no option names a table."""
-        return not (self.relation or self.nodes)
-
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> ImportOptions:
         """Check loose options (from Python or a command line) and convert them; ``None`` is the default of each."""

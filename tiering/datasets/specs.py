@@ -6,16 +6,14 @@ import importlib
 import json
 import math
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from tiering.artifacts.manifest import Relation
 from tiering.artifacts.schema_check import schema_problems
@@ -287,6 +285,7 @@ def list_files(spec: DatasetSpec) -> list[tuple[str, str, str]]:
 
 def make_sized_dataset(source: DatasetSpec, path: Path = Path(), split: Any = None) -> Dataset:
     """Return a dataset of the numbers published, all entries 0, to plan with before a download."""
+    zeros = partial(np.broadcast_to, np.int64(0))
     parts = [part for file in source.files for part in (file.members or (file,)) if part.of and not part.optional]
     relations = {part.of: relation_of(part.of) for part in parts if part.holds == "edges" and part.of}
     types = {part.of for part in parts if part.holds in ("features", "labels") and part.of}
@@ -301,19 +300,19 @@ def make_sized_dataset(source: DatasetSpec, path: Path = Path(), split: Any = No
             stream = FeatureStream(*shape, lambda start, graph: iter(()), "unpacked", read=part.bytes or 0)
             node.features = stream if packed else FeatureTable(path / part.path, *shape)
         elif node is not None and part.holds == "labels":
-            node.labels, node.num_classes = _zeros(node.num_nodes), source.classes.get(str(part.of), 1)
+            node.labels, node.num_classes = zeros(node.num_nodes), source.classes.get(str(part.of), 1)
             labelled[str(part.of)] = min((*part.prefixes[:1], node.num_nodes))
     asked = ImportOptions.parse({"split": split or source.options.get("split")}).split
     fractions = SPLIT_RULES[asked] if isinstance(asked, str) else asked
     for name, count in labelled.items():
         if fractions:
             names = zip(("train", "val", "test"), fractions, strict=False)
-            nodes[name].splits = {split: _zeros(round(fraction * count)) for split, fraction in names}
+            nodes[name].splits = {split: zeros(round(fraction * count)) for split, fraction in names}
         elif nodes[name].labels is not None:
-            nodes[name].splits = {"train": _zeros(max(1, count // 100))}
+            nodes[name].splits = {"train": zeros(max(1, count // 100))}
     edges = []
     for folder, relation in sorted(relations.items()):
-        src, dst = (_zeros(_require_count(source, folder)) for _ in range(2))
+        src, dst = (zeros(_require_count(source, folder)) for _ in range(2))
         edges.append(EdgeData(relation, src, dst, f"{source.name}: {folder}"))
     return Dataset(source.name, source.format, nodes, edges, {"spec": source.name, "node_types": sorted(nodes)})
 
@@ -326,12 +325,3 @@ def _require_count(source: DatasetSpec, name: str) -> int:
             "the files; give the path of the dataset"
         )
     return count
-
-
-def _zeros(count: int) -> npt.NDArray[np.int64]:
-    """Return a map of a temporary file that takes no room on the disk."""
-    if not count:
-        return np.empty(0, np.int64)
-    with tempfile.TemporaryFile() as file:
-        file.truncate(8 * count)
-        return np.memmap(file, np.int64, "r", shape=(count,))

@@ -79,10 +79,12 @@ def read_split_files(folder: Path, context: ImportContext) -> dict[str, SplitArr
     return splits
 
 
-def read_torch_splits(path: Path, context: ImportContext) -> dict[str, SplitArray]:
-    """Return the splits of a ``split_dict.pt``, under our names; of several test sets the whole one, or all."""
+def read_torch_splits(path: Path, context: ImportContext, only: str | None = None) -> dict[str, SplitArray]:
+    """Return the splits of a ``split_dict.pt``; of several test sets the whole one, or all; `only`: of one file."""
     context.record_file(path)
     content = read_torch(path, "splits")
+    if only is not None:
+        return {only: SplitArray(_torch_ids(content, path, str(path)), str(path))}
     if not isinstance(content, dict) or not content:
         raise InputError(f"{path}: expected a dictionary of splits, found {type(content).__name__}; get the file again")
     splits = {}
@@ -96,12 +98,6 @@ def read_torch_splits(path: Path, context: ImportContext) -> dict[str, SplitArra
     if "train" not in splits or splits["train"].values.size == 0:
         raise InputError(f"{path}: expected a train set, found {', '.join(map(str, content))}; get the file again")
     return splits
-
-
-def read_torch_split(path: Path, context: ImportContext) -> SplitArray:
-    """Return the split in a file of one tensor."""
-    context.record_file(path)
-    return SplitArray(_torch_ids(read_torch(path, "node ids"), path, str(path)), str(path))
 
 
 def _torch_ids(values: Any, path: Path, where: str) -> npt.NDArray[Any]:
@@ -126,14 +122,8 @@ def check_splits(
             context.warn(f"{where}: {without} of {ids.size} nodes in {name} have no label")
 
 
-def makes_splits(labelled: Mask | None, context: ImportContext) -> bool:
-    """Return whether splits of a node type are made, and not read from files; `labelled`: its nodes with labels."""
-    asked = context.options.split not in (None, OFFICIAL)
-    return asked and (labelled is not None or len(context.notes["node_types"]) == 1)
-
-
 def make_splits(labelled: Mask | None, num_nodes: int, context: ImportContext) -> dict[str, Ids]:
-    """Make splits as option ``split`` asks, where `makes_splits`, of the labelled nodes (of all, without labels).
+    """Make splits as option ``split`` asks, of the labelled nodes (of all, without labels).
 
     Fractions: nodes are drawn in the order of a hash of (seed, id). ``igb``: in the order of ids where the labelled
     nodes are the first of all and not all, as in IGB-full, else as fractions. ``mlperf``: in torch's permutation, the

@@ -107,7 +107,7 @@ class TableFile:
         """Yield the rows and the columns by role of each piece of the file."""
         names, row = set(chain(*self.columns.values())) - {ROW}, 0
         positions = {name: find_once(name, self.names, str(self.path)) for name in names}
-        for rows, arrays in self._read_parquet(positions) if self._parquet else self._read_text(positions):
+        for rows, arrays in self._read(positions):
             arrays[ROW] = pa.array(np.arange(row, row + rows))
             for part in chunks(rows, _PIECE_ROWS):  # conversions take several times the bytes of a piece
                 made = {
@@ -117,11 +117,11 @@ class TableFile:
                 yield part.stop - part.start, made
             row += rows
 
-    def _read_parquet(self, positions: dict[str, int]) -> Iterator[tuple[int, dict[str, Any]]]:
-        for _, batch in parquet.read_batches(self.path, list(positions)):
-            yield batch.num_rows, {name: batch.column(name) for name in positions}
-
-    def _read_text(self, positions: dict[str, int]) -> Iterator[tuple[int, dict[str, Any]]]:
+    def _read(self, positions: dict[str, int]) -> Iterator[tuple[int, dict[str, Any]]]:
+        if self._parquet:
+            for _, batch in parquet.read_batches(self.path, list(positions)):
+                yield batch.num_rows, {name: batch.column(name) for name in positions}
+            return
         self._parser.columns = {str(place): place for place in {*positions.values()} or {0}}
         for block in read_blocks(self.path, "reading tables", self._start, self._parser.syntax):
             if columns := self._parser.parse(block):

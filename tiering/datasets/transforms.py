@@ -20,7 +20,7 @@ from tiering.datasets.edges import find_largest_id
 from tiering.datasets.generated import FEATURE_BLOCK, KeyedPermutation, Population
 from tiering.datasets.import_context import ImportContext
 from tiering.datasets.options import RANDOM_OPTIONS
-from tiering.datasets.scratch import GrowingFile, chunks, mark_changes, rows_of_chunk
+from tiering.datasets.scratch import chunks, mark_changes, rows_of_chunk
 from tiering.errors import InputError
 from tiering.formats.dataset import Dataset, EdgeData, FeatureStream
 from tiering.formats.features import EDGE_FEATURES, LABEL_VALUES
@@ -165,7 +165,13 @@ def _deduplicate(edge: EdgeData, num_src: int, context: ImportContext) -> None:
     else:
         files = [tuple(context.scratch.growing_file("<i8") for _ in range(3)) for _ in range(buckets)]
         for part in chunks(edge.num_edges):
-            _scatter(edge, part, files)
+            src, dst = edge.src[part], edge.dst[part]
+            mixed = src.astype(np.uint64) * _ODD[0] + dst.astype(np.uint64) * _ODD[1]
+            number = ((mixed >> np.uint64(40)) % np.uint64(buckets)).astype(np.uint8)
+            ends = np.cumsum(np.bincount(number, minlength=buckets))
+            for bucket, inside in zip(files, np.split(np.argsort(number, kind="stable"), ends[:-1]), strict=True):
+                for column, values in zip(bucket, (src[inside], dst[inside], inside + part.start), strict=True):
+                    column.append(values)
         for bucket in files:
             columns = [column.finish() for column in bucket]  # source, destination, position
             kept = [column[:0] for column in columns]
@@ -176,18 +182,6 @@ def _deduplicate(edge: EdgeData, num_src: int, context: ImportContext) -> None:
                 kept = [values[first] for values in joined]
             keep[kept[2]] = True
     _keep(edge, keep, context)
-
-
-def _scatter(edge: EdgeData, part: slice, files: list[tuple[GrowingFile, ...]]) -> None:
-    """Append the edges of `part`, with their positions, to the files of their buckets, in order."""
-    src, dst = edge.src[part], edge.dst[part]
-    mixed = src.astype(np.uint64) * _ODD[0] + dst.astype(np.uint64) * _ODD[1]
-    bucket = ((mixed >> np.uint64(40)) % np.uint64(len(files))).astype(np.uint8)
-    del mixed
-    ends = np.cumsum(np.bincount(bucket, minlength=len(files)))
-    for columns, inside in zip(files, np.split(np.argsort(bucket, kind="stable"), ends[:-1]), strict=True):
-        for column, values in zip(columns, (src[inside], dst[inside], inside + part.start), strict=True):
-            column.append(values)
 
 
 def _find_firsts(src: Array, dst: Array, num_src: int) -> Array:

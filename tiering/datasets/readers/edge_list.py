@@ -188,10 +188,7 @@ def _open_matrix(path: Path, context: ImportContext) -> Dataset:
     path = context.choose_file(path, files_that(_is_named_mtx), "Matrix Market")
     require_file(path, "a Matrix Market file")
     context.record_file(path)
-    field, symmetry = _read_banner(path)
-    start, _ = find_data(path, TextBlock(b""), b"[ \t]*%", strict=True)
-    line = start.raw.split(b"\n", 1)[0]
-    nodes, size = _parse_size(path, start.line, line.decode(errors="replace").strip())
+    field, symmetry, nodes, size, start = _read_header(path)
     width, asked = 2 if field == "pattern" else 3, context.options.weight_column
     if asked is not None and (asked not in ("value", "2") or width == 2):
         has = "this one has no values: leave it out" if width == 2 else "say value"
@@ -212,7 +209,7 @@ def _open_matrix(path: Path, context: ImportContext) -> Dataset:
             read[name] = read[name] - 1
         return read if symmetry == "general" else _add_reversed(read)
 
-    read_edges(start.after(len(line) + 1), parser, sink, shift_ids)
+    read_edges(start, parser, sink, shift_ids)
     if taken != size:
         what = f"expected {size} entries as its header says, found {taken}"
         raise InputError(f"{path}: {what}; was a download interrupted?")
@@ -222,7 +219,8 @@ def _open_matrix(path: Path, context: ImportContext) -> Dataset:
     return sink.finish(nodes)
 
 
-def _read_banner(path: Path) -> tuple[str, str]:
+def _read_header(path: Path) -> tuple[str, str, int, int, TextBlock]:
+    """Return kinds of values and of symmetry, numbers of nodes and entries, and the lines after."""
     first = next(read_blocks(path, "reading the header"), TextBlock(b"")).raw.split(b"\n", 1)[0]
     banner = first[:200].decode(errors="replace").lower().split()
     kinds = [f"{BANNER.decode().lower()} matrix coordinate {field} {way}" for field in _FIELDS for way in _SYMMETRIES]
@@ -232,20 +230,19 @@ def _read_banner(path: Path) -> tuple[str, str]:
             f"{'/'.join(_SYMMETRIES)}, found {quoted(' '.join(banner))}; convert the matrix, for example with "
             "scipy.io.mmread and mmwrite"
         )
-    return banner[3], banner[4]
-
-
-def _parse_size(path: Path, line: int, text: str) -> tuple[int, int]:
+    start, _ = find_data(path, TextBlock(b""), b"[ \t]*%", strict=True)
+    line = start.raw.split(b"\n", 1)[0]
+    text = line.decode(errors="replace").strip()
     if not re.fullmatch(r"\d{1,18}\s+\d{1,18}\s+\d{1,18}", text):
-        problem = f"line {line}: expected numbers of rows, columns and entries, found {quoted(text)}"
+        problem = f"line {start.line}: expected numbers of rows, columns and entries, found {quoted(text)}"
         raise InputError(f"{path}: {problem}; was a download interrupted?")
     rows, columns, size = map(int, text.split())
     if rows != columns:
         raise InputError(
-            f"{path}: line {line}: expected a square matrix, of which a row and a column are a node, found {rows} x "
-            f"{columns}; write edges between two types of nodes as format igb or csr"
+            f"{path}: line {start.line}: expected a square matrix, of which a row and a column are a node, found "
+            f"{rows} x {columns}; write edges between two types of nodes as format igb or csr"
         )
-    return node_count(rows, f"{path}: line {line}"), size
+    return *banner[3:5], node_count(rows, f"{path}: line {start.line}"), size, start.after(len(line) + 1)
 
 
 def _add_reversed(columns: dict[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from tiering.datasets.neighbor_means import add_neighbor_means
 from tiering.datasets.nodes import NodeFiles, make_dataset, read_node_folder
 from tiering.datasets.options import RAW_OPTIONS, TREE_OPTIONS, node_count, one_of
 from tiering.datasets.specs import known_specs
-from tiering.datasets.splits import OFFICIAL, SplitArray, read_torch_split, read_torch_splits
+from tiering.datasets.splits import OFFICIAL, SplitArray, read_torch_splits
 from tiering.errors import InputError, MissingError
 from tiering.formats.dataset import Dataset
 from tiering.formats.npy_file import read_start
@@ -112,7 +112,7 @@ def _read_torch_splits(tree: Path, context: ImportContext) -> dict[str, SplitArr
     splits = read_torch_splits(path, context) if file_exists(path, "splits") else {}
     for split, name in MLPERF_SPLITS.items():
         if file_exists(tree / name, "node ids"):
-            splits[split] = read_torch_split(tree / name, context)
+            splits |= read_torch_splits(tree / name, context, split)
     return splits
 
 
@@ -153,28 +153,23 @@ def _node_files(folder: Path, size: str, stated: dict[str, int], context: Import
 
 def _read_counts(tree: Path, context: ImportContext) -> dict[str, int]:
     """Return the numbers of nodes in ``meta.json``, else in ``meta.pt``, where ``num_classes`` stands among them."""
-    path, torch = tree / META_FILE, tree.parent / TORCH_META
-    if not file_exists(path, what := "numbers of nodes"):
-        if tree.name != "processed" or not file_exists(torch, what):
+    path = tree / META_FILE
+    if is_torch := not file_exists(path, what := "numbers of nodes"):
+        path = tree.parent / TORCH_META
+        if tree.name != "processed" or not file_exists(path, what):
             return {}
-        context.record_file(torch)
-        meta = read_torch(torch, what)
-        if not isinstance(meta, dict):
-            found = type(meta).__name__
-            raise InputError(f"{torch}: expected a dictionary of numbers, found {found}; get the file again")
-        numbers = {str(name): number for name, number in meta.items() if isinstance(number, int)}
-        return {name: node_count(number, f"{torch}: {name}") for name, number in numbers.items()}
     context.record_file(path)
+    counts, expected = (read_torch(path, what) if is_torch else None), "a dictionary of numbers"
     try:
-        text = read_start(path, LONGEST_META + 1)
-        if len(text) > LONGEST_META:
-            raise ValueError(f"found more than {LONGEST_META} bytes")
-        counts = json.loads(text)["num_nodes"]
-        return {str(name): node_count(number, f"num_nodes of {name}") for name, number in counts.items()}
+        if not is_torch:
+            expected, text = 'JSON such as {"num_nodes": {"paper": 100}}', read_start(path, LONGEST_META + 1)
+            if len(text) > LONGEST_META:
+                raise ValueError(f"found more than {LONGEST_META} bytes")
+            counts = json.loads(text)["num_nodes"]
+        numbers = ((name, number) for name, number in counts.items() if isinstance(number, int) or not is_torch)
+        return {str(name): node_count(number, f"num_nodes of {name}") for name, number in numbers}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise InputError(
-            f'{path}: expected JSON such as {{"num_nodes": {{"paper": 100}}}} ({str(error)[:200]}); correct it'
-        ) from error
+        raise InputError(f"{path}: expected {expected} ({str(error)[:200]}); correct it") from error
 
 
 READER = Reader(

@@ -113,14 +113,7 @@ READER = Reader(
 
 def _open_matrix(path: Path, context: ImportContext) -> Dataset:
     file = context.choose_file(path, files_that(_is_matrix), "scipy.sparse.save_npz")
-    edges, count = _read_matrix(file, context)
-    arrays = read_arrays_beside(edges, context)
-    arrays.counts.append((f"{file}: shape", count))
-    return make_dataset(path.stem if file == path else path.name, {NODE: arrays}, [edges], context)
-
-
-def _read_matrix(path: Path, context: ImportContext) -> tuple[EdgeData, int]:
-    """Return the edges of a matrix, and the number of its rows, which are nodes."""
+    name, path = path.stem if file == path else path.name, file
     members = open_npz(path, "a matrix of scipy.sparse.save_npz", context)
     layout = next(require_member(members, "format", path).flat())[0]
     layout = layout.decode(errors="replace") if isinstance(layout, bytes) else str(layout)
@@ -132,8 +125,8 @@ def _read_matrix(path: Path, context: ImportContext) -> tuple[EdgeData, int]:
         raise InputError(f"{path}: {problem}; write edges between two types of nodes as format igb or csr")
     count = node_count(shape[0], f"{path}: shape")
 
-    def ids(name: str) -> Array:
-        member = require_member(members, name, path)
+    def ids(array: str) -> Array:
+        member = require_member(members, array, path)
         if member.dtype.str not in ("<i4", "<i8"):
             raise InputError(f"{member.where}: expected ids of dtype int32 or int64, found {member.described}")
         return member.column("i", "ids of nodes", context)
@@ -144,7 +137,10 @@ def _read_matrix(path: Path, context: ImportContext) -> tuple[EdgeData, int]:
             raise InputError(f"{path}: expected as many rows as columns, found {src.size} and {dst.size}")
     else:
         src, dst = list_ends(ids("indptr"), ids("indices"), path, context, by_source=layout == "csr", count=count)
-    return EdgeData(RELATION, src, dst, str(path)), count
+    edges = EdgeData(RELATION, src, dst, str(path))
+    arrays = read_arrays_beside(edges, context)
+    arrays.counts.append((f"{path}: shape", count))
+    return make_dataset(name, {NODE: arrays}, [edges], context)
 
 
 def _is_matrix(path: Path) -> bool:

@@ -32,22 +32,23 @@ DATA, LABELS, EDGES, TRIPLETS = "data.npz", "node-label.npz", "edge.csv.gz", "tr
 READ = ("num_nodes_list", "num_edges_list", "edge_index", "node_feat", "edge_feat", "node_label")
 
 
-def _find_raw(path: Path) -> Path | None:
+def _has_raw(path: Path) -> bool:
     raw = path / "raw"
-    return (
-        raw if is_folder(raw) and any(file_exists(raw / name, "a graph") for name in (DATA, EDGES, TRIPLETS)) else None
-    )
+    return is_folder(raw) and any(file_exists(raw / name, "a graph") for name in (DATA, EDGES, TRIPLETS))
 
 
 def _open_ogb(path: Path, context: ImportContext) -> Dataset:
-    raw = _find_raw(path)
-    if raw is None:
+    raw = path / "raw"
+    if not _has_raw(path):
         raise MissingError(f"{path}: expected raw/{DATA} or raw/{EDGES}, found neither; check the path")
     if file_exists(raw / TRIPLETS, "a graph"):
         arrays, edges = _read_typed(path, raw, context)
     else:
-        packed = file_exists(raw / DATA, "a graph")
-        files: _Archive | _Texts = _Archive(raw, context) if packed else _Texts(raw, context, _read_count(raw, context))
+        what, counts = "the number of nodes, of one graph", raw / "num-node-list.csv.gz"
+        if file_exists(raw / DATA, "a graph"):
+            files: _Archive | _Texts = _Archive(raw, context)
+        else:
+            files = _Texts(raw, context, int(_read_numbers(counts, what, 1, context).sum()))
         arrays, edges = {NODE: _read_nodes(path, raw, NODE, files, context)}, [_read_relation(raw, files, context)]
     context.record_ignored(entries(raw))
     return make_dataset(path.name, arrays, edges, context)
@@ -181,14 +182,6 @@ class _Texts:
         return EdgeData(RELATION, columns["src"], columns["dst"], str(path))
 
 
-def _read_count(raw: Path, context: ImportContext) -> int:
-    path = raw / "num-node-list.csv.gz"
-    counts = _read_numbers(path, "the number of nodes", 2, context)
-    if counts.size != 1:
-        raise InputError(f"{path}: expected one number, of one graph, found {counts.size} or more")
-    return int(counts[0])
-
-
 def _read_table(path: Path, context: ImportContext) -> list[list[str]]:
     """Return the fields of each line of a small packed text."""
     require_file(path, "types")
@@ -208,7 +201,7 @@ def _read_numbers(path: Path, what: str, most: int, context: ImportContext) -> n
         parts.append(block[:, 0])
         count += block.shape[0]
         if count > most:
-            raise InputError(f"{path}: expected at most {most} rows, found more; get the file again")
+            raise InputError(f"{path}: expected {what}, at most {most} rows, found more; get the file again")
     return np.concatenate(parts)
 
 
@@ -232,7 +225,5 @@ def _read_splits(path: Path, node_type: str, count: int, context: ImportContext)
 
 
 READER = Reader(
-    _open_ogb,
-    frozenset(),
-    directory=Detector(f"raw/{DATA}, raw/{EDGES} or raw/{TRIPLETS} (ogb)", lambda path: _find_raw(path) is not None),
+    _open_ogb, frozenset(), directory=Detector(f"raw/{DATA}, raw/{EDGES} or raw/{TRIPLETS} (ogb)", _has_raw)
 )

@@ -110,30 +110,26 @@ def _describe(files: list[Path], context: ImportContext) -> tuple[dict[str, str]
                 }
                 first = chosen["src"]
                 named = names.count(first) == 1 and is_text(table.schema_arrow.field(first).type)
-            _check_columns(file, table.schema_arrow, chosen, named)
+            schema = table.schema_arrow
             rows.append(table.metadata.num_rows)
+        for name, column in chosen.items():
+            if column not in schema.names:
+                listed = ", ".join(schema.names)
+                raise InputError(f"{file}: expected column {column} as in the first file, found {listed}")
+            edge_sink.find_once(column, schema.names, str(file))
+            kind = schema.field(column).type
+            if name == "weight" and not (pa.types.is_floating(kind) or pa.types.is_integer(kind)):
+                raise InputError(f"{file}: column {column}: expected numbers as weights, found {kind}; convert it")
+            if name != "weight" and not (is_text(kind) if named else pa.types.is_integer(kind)):
+                wanted = f"names, as those of {first}" if named else "whole numbers, or names in both columns"
+                raise InputError(
+                    f"{file}: column {column}: expected ids as {wanted}, found {kind}; convert it, or name the id "
+                    "columns with --src-column and --dst-column"
+                )
     context.notes["columns"] = chosen
     if unused := [name for name in names if name not in chosen.values()]:
         context.notes["ignored_columns"] = unused
     return chosen, rows, named
-
-
-def _check_columns(file: Path, schema: Any, chosen: dict[str, str], named: bool) -> None:
-    for name, column in chosen.items():
-        if column not in schema.names:
-            raise InputError(f"{file}: expected column {column} as in the first file, found {', '.join(schema.names)}")
-        edge_sink.find_once(column, schema.names, str(file))
-        kind = schema.field(column).type
-        if name == "weight":
-            if not (pa.types.is_floating(kind) or pa.types.is_integer(kind)):
-                raise InputError(f"{file}: column {column}: expected numbers as weights, found {kind}; convert it")
-        elif not (is_text(kind) if named else pa.types.is_integer(kind)):
-            names = f"names, as those of {chosen['src']} ({schema.field(chosen['src']).type})"
-            wanted = names if named else "whole numbers, or names in both columns"
-            raise InputError(
-                f"{file}: column {column}: expected ids as {wanted}, found {kind}; convert it, or name the id columns "
-                "with --src-column and --dst-column"
-            )
 
 
 @dataclass(frozen=True)

@@ -240,7 +240,8 @@ class _Numbering:
             return
         values = decode_numbers(self.known)
         least, most = (int(values[0]), int(values[-1])) if values.size else (0, -1)
-        if asked is None and context.options.is_untyped and least >= 0 and most < 16 * values.size:
+        is_plain = not (context.options.relation or context.options.nodes)
+        if asked is None and is_plain and least >= 0 and most < 16 * values.size:
             asked = most + 1  # ids of one plain table stay as they are
         if order is None and asked is not None:
             if wrong := [value for value in (most, least) if values.size and not 0 <= value < asked]:
