@@ -20,7 +20,7 @@ from tiering.datasets.options import (
     TABLE_OPTIONS,
     ImportOptions,
     given_options,
-)
+)  # fmt: skip
 from tiering.datasets.readers import edge_list, frameworks, graphbolt, igb, npy, ogb, parquet, tables
 from tiering.datasets.scratch import Scratch, chunks
 from tiering.datasets.specs import find_spec, locate_files
@@ -197,12 +197,8 @@ def _open_in_memory(graph: Any, context: ImportContext) -> Dataset:
     """Return a graph of PyG or DGL, with a digest: an import that was stopped continues with the same graph only."""
     name = type(graph).__name__
     target = NamedArrays(name, f"the {name}", Path(name), context.scratch)
-    if context.format == "dgl":
-        frameworks.add_dgl_graph(graph, target)
-    elif context.format == "npz":
-        frameworks.add_matrix(graph, target)
-    else:
-        frameworks.add_pyg_graph(graph.to_dict(), target)
+    add = {"dgl": frameworks.add_dgl_graph, "npz": frameworks.add_matrix}.get(context.format, frameworks.add_pyg_graph)
+    add(graph.to_dict() if context.format == "pyg" else graph, target)
     dataset = target.make_dataset(context)
     digest = xxhash.xxh3_128(repr(sorted((t, nodes.num_nodes) for t, nodes in target.nodes.items())).encode())
     for column in target.columns:

@@ -84,7 +84,8 @@ class TextSyntax:
         if not self.blanks:
             return text
         if b'"' in text:
-            text = _BLANK_TOKEN.sub(_as_csv, text)
+            # One space for blanks; a quoted field as it is; in quotes of CSV one that begins with an ordinary quote.
+            text = _BLANK_TOKEN.sub(lambda t: t[1] or (b'"%s"' % t[2].replace(b'"', b'""') if t[2] else b" "), text)
         else:
             text = text.translate(_TAB_TO_SPACE)
             text = _BLANKS.sub(b" ", text) if b"  " in text else text
@@ -128,11 +129,6 @@ class TextSyntax:
                 f"{path}: line {number}: expected a quote to close{'' if self.newlines else ' on its line'}, found "
                 f"{found!r}; correct the line{remedy}"
             )
-
-
-def _as_csv(token: re.Match[bytes]) -> bytes:
-    """Return one space, a quoted field as it is, and in quotes of CSV one that begins with an ordinary quote."""
-    return token[1] or (b'"' + token[2].replace(b'"', b'""') + b'"' if token[2] else b" ")
 
 
 def guess_delimiter(sample: bytes, named: bool, newlines: bool, where: str, narrow: bool = False) -> str:

@@ -121,7 +121,8 @@ def _describe(files: list[Path], context: ImportContext) -> tuple[dict[str, str]
             if name == "weight" and not (pa.types.is_floating(kind) or pa.types.is_integer(kind)):
                 raise InputError(f"{file}: column {column}: expected numbers as weights, found {kind}; convert it")
             if name != "weight" and not (is_text(kind) if named else pa.types.is_integer(kind)):
-                wanted = f"names, as those of {first}" if named else "whole numbers, or names in both columns"
+                alike = f"names, as those of {chosen['src']} ({schema.field(chosen['src']).type})"
+                wanted = alike if named else "whole numbers, or names in both columns"
                 raise InputError(
                     f"{file}: column {column}: expected ids as {wanted}, found {kind}; convert it, or name the id "
                     "columns with --src-column and --dst-column"
