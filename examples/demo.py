@@ -23,11 +23,12 @@ import click
 from train_graphsage import train
 
 from tiering import generate_dataset, pipeline
-from tiering.cli.output import print_table
+from tiering.cli.output import print_parts
 from tiering.evaluation import Evaluation, evaluate, named_scores, plot
 from tiering.formats.graph import Graph
 from tiering.formats.layout import TIERS, Layout
 from tiering.formats.scores import Scores
+from tiering.text.description import Table
 from tiering.text.units import format_bytes, format_count
 
 SEED = 0
@@ -88,7 +89,7 @@ def show_hit_rates(judged: Evaluation) -> None:
     """Hit rates by score and capacity."""
     columns = ("rows cached", *(f"{100 * share:g} %" for share in judged.shares))
     rows = [(name, *(f"{100 * rate:.1f} %" for rate in rates)) for name, rates in judged.hit_rates.items()]
-    print_table("Share of feature reads served, by the score that fills the cache", columns, rows)
+    print_parts(Table("Share of feature reads served, by the score that fills the cache", columns, rows))
 
 
 def show_tiers(layout: Layout, measured: dict[str, Any]) -> None:
@@ -109,7 +110,7 @@ def show_tiers(layout: Layout, measured: dict[str, Any]) -> None:
         for tier in TIERS
     ]
     columns = ("tier", "ranks", "rows", "bytes", "of all rows", "rows read", "hit rate")
-    print_table("What lies where, and the share of its reads that training found there", columns, rows)
+    print_parts(Table("What lies where, and the share of its reads that training found there", columns, rows))
 
 
 def train_three(layout: Path, epochs: int) -> dict[str, dict[str, Any]]:
@@ -130,7 +131,7 @@ def show_training(runs: dict[str, dict[str, Any]]) -> None:
         (name, run["batch_digest"], f"{run['losses'][0]:.4f}", f"{run['losses'][-1]:.4f}", f"{run['test']:.2%}")
         for name, run in runs.items()
     ]
-    print_table("What was learned", columns, rows, left=2)
+    print_parts(Table("What was learned", columns, rows, left=2))
 
 
 def compare(runs: dict[str, dict[str, Any]]) -> None:
