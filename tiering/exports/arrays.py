@@ -18,12 +18,12 @@ from tiering.artifacts.reader import chunks
 from tiering.artifacts.storage import ALIGNMENT, open_raw, write_durably
 from tiering.artifacts.writer import DirectoryWriter
 from tiering.errors import FormatError, InternalError
-from tiering.exports.tier_rows import TierRows
-from tiering.formats.feature_rows import RowStream, checked_tables, table_states, take
+from tiering.formats.feature_rows import checked_tables, table_states, take
 from tiering.formats.features import LABEL_VALUES
 from tiering.formats.graph import Graph, graph_errors, relation_folder
 from tiering.formats.layout import Layout
 from tiering.formats.shape import EdgeShape, GraphShape
+from tiering.formats.tier_rows import TierRows
 from tiering.memory import Budget
 from tiering.reorder.adjacency import OldRelation, write_relation
 from tiering.reorder.arrays import SIZES, NodeWindows, Rows, Sizes
@@ -46,10 +46,7 @@ class ExportWriter(DirectoryWriter):
     """A writer of an export's files, with documents in the place of an artifact's manifest."""
 
     def header(self, name: str, dtype: str, shape: tuple[int, ...]) -> bytes:
-        """Return the header of a ``.npy`` file, padded to 4096 bytes, as direct I/O needs it; scratch files have none.
-
-        An empty array has one of 128 bytes: numpy maps from the last page before the data, which must be in the file.
-        """
+        """Return the header of a ``.npy`` file, padded for direct I/O, if empty to 128 bytes; none of other files."""
         if not name.endswith(".npy"):
             return b""
         descr = storage_dtype(dtype).str
@@ -94,11 +91,7 @@ class ExportedArray:
 
 
 class ExportPlan:
-    """The arrays of an export, and what ``export.json`` says of them.
-
-    Ids are ranks if there are any, or with `original` those of the source. With `original` and ranks, adjacency is
-    relabelled into scratch files. `BudgetError` if the memory does not suffice.
-    """
+    """The arrays of an export, in ranks or `original` ids, and what ``export.json`` says of them."""
 
     def __init__(self, artifact: Layout | Graph, original: bool, budget: Budget, threads: int) -> None:
         self.graph = artifact.graph if isinstance(artifact, Layout) else artifact
@@ -144,7 +137,7 @@ class ExportPlan:
 
     def _held(self, table: Rows) -> int:
         """Return the memory of rows in addition to what `tiering.reorder.rows` plans, in bytes."""
-        pieces = table.pieces_memory(self._sizes(table).piece_rows(table)) if isinstance(table, RowStream) else 0
+        pieces = table.pieces_memory(self._sizes(table).piece_rows(table)) if isinstance(table, TierRows) else 0
         return pieces + appending_memory(table.bytes)
 
     def _add(self, name: str, dtype: str, shape: tuple[int, ...], append: Any, stored: str = "") -> Entry:
@@ -233,13 +226,8 @@ class ExportPlan:
             def convert(part: AnyArray) -> AnyArray:
                 return (part if values is None else take(values, part, self._threads)).astype(dtype, copy=False)
 
-            shape = (*ids.shape, *width)
-            return self._add(
-                f"{folder}/{name}",
-                dtype.name,
-                shape,
-                lambda file, _: _append_array(file, ids, convert, rows[:1].nbytes),
-            )
+            append = partial(_append_array, array=ids, convert=convert, converted=rows[:1].nbytes)
+            return self._add(f"{folder}/{name}", dtype.name, (*ids.shape, *width), lambda file, _: append(file))
 
         if self.order == "rank" and new_ids is not None:
             nodes["new_to_old"] = add_values("new_to_old", new_ids, new_ids.dtype.name)
@@ -290,10 +278,8 @@ class ExportPlan:
 
         stored = "int16" if table.dtype == "bfloat16" else table.dtype
         entry = self._add(f"nodes/{node_type}/feat", table.dtype, (table.rows, table.dim), append, stored)
-        read, scratch = rows.disk_read(table), rows.bytes_scratch
-        self._add_step(
-            begin, f"features of {node_type}", rows.how, rows.memory + held, read, scratch, table.rows, "row"
-        )
+        costs = (rows.memory + held, rows.disk_read(table), rows.bytes_scratch)
+        self._add_step(begin, f"features of {node_type}", rows.how, *costs, table.rows, "row")
         return entry
 
 

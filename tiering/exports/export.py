@@ -56,13 +56,8 @@ def write_export(
 ) -> Export:
     """Write a layout or graph as ``.npy`` files, with ``export.json`` and GraphBolt's ``metadata.yaml``.
 
-    Rows of a layout are read from its tiers, those of a graph from its feature files. With `original_order` nodes have
-    the ids of the source; by default ids are ranks, if there are any, and ``new_to_old`` is written. The result is the
-    same bytes for any memory and threads; a full disk or too little memory is refused before anything is written.
-
-    Cost: every byte is read once and written once, front to back. With `original_order` and ranks, adjacency is
-    relabelled into a scratch file first, as a reorder does it, and rows come into order as `tiering.reorder.rows` says.
-    A run that was stopped goes on from the last finished 64 MiB of each file.
+    With `original_order` nodes have the ids of the source; by default ids are ranks, if there are any. Cost: every byte
+    is read once and written once, front to back; with `original_order`, ranks are relabelled as a reorder does it.
     """
     budget, workers = parse_memory(memory), parse_threads(threads)
     plan = ExportPlan(artifact, original_order, budget, workers)
@@ -91,8 +86,7 @@ def write_export(
 def graphbolt_metadata(name: str, document: dict[str, Any]) -> dict[str, Any]:
     """Return the description by which `dgl.graphbolt.OnDiskDataset` opens an export, from its ``export.json``.
 
-    It is written as JSON, which YAML contains. Edges are pairs sorted by destination, so the CSC that GraphBolt makes
-    of them keeps their order, and values along the edges need no permutation. Homogeneous graphs have no types.
+    Edges are pairs sorted by destination: the CSC that GraphBolt makes of them keeps their order. It is JSON, so YAML.
     """
     types, nodes, edges, features, attributes = document["node_types"], [], [], [], []
     labelled = any(entry["seed_labels"] for entry in types.values())

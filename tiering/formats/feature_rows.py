@@ -3,43 +3,20 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from tiering import native
 from tiering.artifacts.checksum import file_state, sampled_digest
-from tiering.artifacts.manifest import storage_dtype, verified
+from tiering.artifacts.manifest import verified
 from tiering.errors import InputError
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph
 from tiering.memory import available_memory
 
 CHUNK_BYTES = 32 * 1024 * 1024  # bytes of the pieces in which rows are moved: large sequential writes, bounded memory
-
-
-class RowStream:
-    """Base of rows by rank that can be read front to back only, of `path`.
-
-    `row_bytes` and `bytes` are without padding; `disk_bytes` are those that reading all rows reads.
-    """
-
-    row_order, disk_bytes = "rank", 0
-
-    def __init__(self, path: Path, rows: int, dim: int, dtype: str) -> None:
-        self.path, self.rows, self.dim, self.dtype = path, rows, dim, dtype
-        self.row_bytes = dim * storage_dtype(dtype).itemsize
-        self.bytes = rows * self.row_bytes
-
-    def pieces(self, step: int, begin: int = 0) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
-        """Yield first row and rows, uint8 (step, row_bytes), from row `begin` on, valid until the next is asked for."""
-        raise NotImplementedError
-
-    def pieces_memory(self, step: int) -> int:
-        """Return the bytes that `pieces` holds."""
-        raise NotImplementedError
 
 
 def checked_tables(graph: Graph) -> dict[str, FeatureTable]:
@@ -80,10 +57,7 @@ def _check_external(graph: Graph) -> None:
 
 
 def map_rows(table: FeatureTable, *, random: bool) -> np.ndarray[Any, Any]:
-    """Map a table as bytes, shape (rows, row_bytes), read-only.
-
-    `random`: rows will be read in no order: a table that fits the free memory is read ahead, others without read-ahead.
-    """
+    """Map a table as bytes, (rows, row_bytes), read-only; rows to be read at `random` are read ahead if all fit."""
     if table.bytes == 0:
         return np.empty((table.rows, table.row_bytes), np.uint8)
     rows = np.memmap(table.place, np.uint8, "r", table.offset, (table.rows, table.row_bytes))

@@ -14,12 +14,13 @@ from tiering.artifacts.file_writer import FileWriter
 from tiering.artifacts.manifest import id_bytes
 from tiering.artifacts.reader import chunks
 from tiering.artifacts.storage import AnyArray, Bytes, aligned_bytes, open_raw
-from tiering.formats.feature_rows import CHUNK_BYTES, RowStream
+from tiering.formats.feature_rows import CHUNK_BYTES
 from tiering.formats.features import FeatureTable
 from tiering.formats.shape import value_rows
+from tiering.formats.tier_rows import TierRows
 from tiering.memory import Budget, available_memory
 
-Rows: TypeAlias = FeatureTable | RowStream  # rows in a file, or such as can be read front to back only
+Rows: TypeAlias = FeatureTable | TierRows  # rows in a file, or such as can be read front to back only
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,9 @@ from tiering.artifacts.file_writer import WriteBehind
 from tiering.artifacts.manifest import id_bytes
 from tiering.artifacts.reader import SegmentFile, bytes_on_disk, chunks, prefetch, uncached_bytes
 from tiering.artifacts.storage import ALIGNMENT, LINE, AnyArray, Bytes, aligned_bytes, padded
-from tiering.formats.feature_rows import RowStream, map_rows
+from tiering.formats.feature_rows import map_rows
 from tiering.formats.features import FeatureTable
+from tiering.formats.tier_rows import TierRows
 from tiering.memory import Budget
 from tiering.reorder.arrays import SIZES, Rows, Sizes
 from tiering.text.progress import progress
@@ -301,7 +302,7 @@ class PermutedRows(AbstractContextManager["PermutedRows"]):
         if begin == end:
             return
         step = self.plan.sizes.rows(self.table.row_bytes, multiple)
-        if isinstance(self.table, RowStream) and self._windows is None:
+        if isinstance(self.table, TierRows) and self._windows is None:
             yield from self.table.pieces(step, begin)
             return
         fill = self._filler()

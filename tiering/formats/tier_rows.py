@@ -9,7 +9,6 @@ import numpy.typing as npt
 
 from tiering.artifacts.reader import chunks
 from tiering.artifacts.storage import open_raw
-from tiering.formats.feature_rows import RowStream
 from tiering.formats.layout import MEMORY_TIERS, Layout, image_bytes, image_name, tier_file
 
 Bytes = npt.NDArray[np.uint8]
@@ -17,15 +16,18 @@ Bytes = npt.NDArray[np.uint8]
 _HELD = 5  # pieces in memory: one that the caller has, two being read, two between pages and rows
 
 
-class TierRows(RowStream):
-    """Feature rows of a node type by rank.
+class TierRows:
+    """Feature rows of a node type by rank, compared with checksums where `Artifact.verify_reads` asks for it.
 
-    With `Artifact.verify_reads`, the bytes read are compared with the checksums of the files.
+    They are read front to back only, all of them with `disk_bytes`; `row_bytes` and `bytes` are without padding.
     """
+
+    row_order = "rank"
 
     def __init__(self, layout: Layout, node_type: str) -> None:
         self._layout, self._entry = layout, (entry := layout.type_layout(node_type))
-        super().__init__(layout.path, entry.num_nodes, entry.dim, entry.dtype)
+        self.path, self.rows, self.dim, self.dtype = layout.path, entry.num_nodes, entry.dim, entry.dtype
+        self.row_bytes, self.bytes = entry.row_bytes, entry.num_nodes * entry.row_bytes
         memory = sum(entry.rows(tier) for tier in MEMORY_TIERS) * entry.row_bytes
         self.disk_bytes = memory + entry.ssd_rows.num_pages * layout.page_bytes
 
@@ -58,13 +60,9 @@ class TierRows(RowStream):
                 yield from self._ssd_runs(max(0, begin - first), end - first, step)
                 continue
             # Row i of the tier is row i div n of file i mod n.
-            files = [
-                manifest.array(tier_file(entry.node_type, tier, peer, peers))
-                .view(np.uint8)
-                .reshape(rows, entry.row_bytes)
-                for peer, rows in enumerate(entry.file_rows(tier, peers))
-                if rows
-            ]
+            counts = ((peer, rows) for peer, rows in enumerate(entry.file_rows(tier, peers)) if rows)
+            arrays = ((manifest.array(tier_file(entry.node_type, tier, peer, peers)), rows) for peer, rows in counts)
+            files = [array.view(np.uint8).reshape(rows, entry.row_bytes) for array, rows in arrays]
             yield from _interleaved(files, max(0, begin - first), end - first, step)
 
     def _images(self) -> list[Bytes]:
@@ -90,10 +88,8 @@ class TierRows(RowStream):
         first, skipped = (begin // per_page, begin % per_page * stride) if per_page else divmod(begin * stride, page)
         used = per_page * stride if per_page else page
         missing, rest = end - begin, np.empty(0, np.uint8)
-        pages = _interleaved(
-            self._images(), place.first_page + first, place.first_page + place.num_pages, -(-step * stride // used)
-        )
-        for run in pages:
+        first, last = place.first_page + first, place.first_page + place.num_pages
+        for run in _interleaved(self._images(), first, last, -(-step * stride // used)):
             data = np.ascontiguousarray(run[:, :used]).reshape(-1)[skipped:]
             skipped = 0
             if rest.size:  # the begin of a row that continues in the next page
