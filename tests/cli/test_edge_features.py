@@ -274,7 +274,7 @@ def test_without_edge_features_in_the_tiers_attributes_come_from_the_graph(tieri
         assert batch.edge_attr.dtype == torch.bfloat16
         np.testing.assert_array_equal(as_bits(batch.edge_attr), as_bits(rows[batch.e_id.numpy()]))
     refused = tiering_cli("layout", tmp_path / "reordered", "--edge-features", "some", "--out", tmp_path / "x")
-    refused.refused("--edge-features: expected auto or none, found 'some'")
+    refused.refused("--edge-features: expected one of auto, none, found 'some'")
 
 
 def test_the_adjacency_cache_counts_rows_of_edges(tiering_cli, tmp_path):

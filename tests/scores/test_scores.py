@@ -157,7 +157,7 @@ def test_training_sets(tmp_path):
         ({"seed": "x"}, "seed: expected a whole number"),
         ({"damping": 1.0}, "0 to below 1"),
         ({"sweeps": 0}, "1 to 10000"),
-        ({"teleport": "home"}, "uniform or train"),
+        ({"teleport": "home"}, "one of uniform, train"),
         ({"method": "rpr", "tolerance": 0}, "between 0 and 1"),
     ],
 )

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypedDict, TypeVar
 from tiering.datasets.table_specs import TableSpec, parse_tables
 from tiering.errors import InputError, quoted
 from tiering.formats.features import FEATURE_DTYPES
-from tiering.text.options import option, parse_options, spell_flag
+from tiering.text.options import choice, option, parse_options, spell_flag
 from tiering.text.units import parse_size
 
 T = TypeVar("T")
@@ -99,7 +99,7 @@ SPLIT_RULES: Mapping[str, tuple[float, ...]] = {"official": (), "igb": (0.6, 0.2
 
 def _split(value: Any, what: str) -> str | tuple[float, float, float]:
     if isinstance(value, str) and re.fullmatch(r"\s*[A-Za-z]\w*\s*", value):
-        return one_of(*SPLIT_RULES, "or fractions such as 0.6,0.2,0.2")(value.strip().lower(), what)
+        return choice(*SPLIT_RULES, "or fractions such as 0.6,0.2,0.2")(value.strip().lower(), what)
     return split_fractions(value, what)
 
 
@@ -116,17 +116,6 @@ def split_fractions(value: Any, what: str) -> tuple[float, float, float]:
             f"such as 0.6,0.2,0.2; found {value!r}"
         )
     return (parts[0], parts[1], parts[2])
-
-
-def one_of(*choices: str) -> Parser[str]:
-    """Return a parser of one of some words."""
-
-    def parse(value: Any, what: str) -> str:
-        if str(value) not in choices:
-            raise InputError(f"{what}: expected one of {', '.join(choices)}, found {value!r}")
-        return str(value)
-
-    return parse
 
 
 _NO_VALUE: PerType[Any] = PerType()
@@ -169,7 +158,7 @@ class ImportOptions:
         parse=_per_type(lambda value, what: _count(value, what, 1)))
     feature_dtype: PerType[str] = option(
         _NO_VALUE, "Its dtype: float32, float16, bfloat16..", "NAME|TYPE=NAME,..", panel=_SHAPE, cli=str | None,
-        parse=_per_type(one_of(*FEATURE_DTYPES)))
+        parse=_per_type(choice(*FEATURE_DTYPES)))
     label: PerType[str] = option(
         _NO_VALUE, "Which of IGB's label files; column of labels in tables of nodes.", "19|2K|[TYPE=]COLUMN",
         panel=_SHAPE, cli=str | None, parse=_per_type(_text))
@@ -228,10 +217,10 @@ class ImportOptions:
         panel=_TYPED, cli=str | None, parse=_texts)
     unknown_ids: str = option(
         "error", "Edges with an id that the table of nodes lacks; add: the node, with features of 0.", "error|add",
-        panel=_TYPED, parse=one_of("error", "add"))
+        panel=_TYPED, parse=choice("error", "add"))
     self_loops: str = option(
         "keep", "Self loops; add: where a node has none.", "keep|remove|add", panel=_CHANGE,
-        parse=one_of("keep", "remove", "add"))
+        parse=choice("keep", "remove", "add"))
     reverse_edges: bool = option(
         False, "Add each edge reversed; between two types, as relation rev_NAME.", panel=_CHANGE,
         flags=("--reverse-edges", "--add-reverse"))

@@ -75,9 +75,10 @@ def number(fits: Callable[[float], bool], expected: str, *, none: bool = False) 
     return _checked(check, expected)
 
 
-def choice(*values: str) -> Parse:
+def choice(*values: str) -> Callable[[Any, str], str]:
     """Return a parser of one of some words."""
-    return _checked(lambda v: v in values, " or ".join(values))
+    parse = _checked(values.__contains__, f"one of {', '.join(values)}")
+    return lambda value, name: str(parse(str(value), name))
 
 
 def _checked(fits: Callable[[Any], bool], expected: str) -> Parse:

@@ -17,13 +17,14 @@ from tiering.datasets.edges import EdgeReader, read_edge_folder, read_edge_value
 from tiering.datasets.import_context import Detector, ImportContext, Reader
 from tiering.datasets.neighbor_means import add_neighbor_means
 from tiering.datasets.nodes import NodeFiles, make_dataset, read_node_folder
-from tiering.datasets.options import RAW_OPTIONS, TREE_OPTIONS, node_count, one_of
+from tiering.datasets.options import RAW_OPTIONS, TREE_OPTIONS, node_count
 from tiering.datasets.specs import known_specs
 from tiering.datasets.splits import OFFICIAL, SplitArray, read_torch_splits
 from tiering.errors import InputError, MissingError
 from tiering.formats.dataset import Dataset
 from tiering.formats.npy_file import read_start
 from tiering.formats.torch_file import read_torch
+from tiering.text.options import choice
 
 EDGES = "edge_index.npy"  # file by which a relation's folder is known
 META_FILE, LONGEST_META = "meta.json", 1 << 20
@@ -130,7 +131,7 @@ def _choose(tree: Path, wanted: tuple[str, ...], sign: str) -> dict[Path, tuple[
 
 def _node_files(folder: Path, size: str, stated: dict[str, int], context: ImportContext) -> NodeFiles:
     node_type, origin = folder.name, None
-    label = one_of("19", "2K")((context.options.label.get(node_type) or "19").upper(), "--label")
+    label = choice("19", "2K")((context.options.label.get(node_type) or "19").upper(), "--label")
     if node_type in stated:
         meta = folder.parent / META_FILE
         origin = str(meta if meta.is_file() else folder.parent.parent / TORCH_META), stated[node_type]
