@@ -101,7 +101,8 @@ def spell_options(text: str) -> str:
 
     if flags is not None:
         return text
-    return "`".join(part if k % 2 else _FLAG.sub(spell, part) for k, part in enumerate(text.split("`")))
+    parts = enumerate(text.split("`"))  # every other one is in backquotes
+    return "`".join(part if k % 2 and part[:2] != "--" else _FLAG.sub(spell, part) for k, part in parts)
 
 
 def name_flags(text: str) -> str:

@@ -1,8 +1,4 @@
-"""A check of the machine for tiering: memory, io_uring, locked memory, GPUs, and how fast SSD directories are read.
-
-Nothing is written except where a directory is named to be measured: there a file without a name, which the kernel
-removes with this process, however that ends.
-"""
+"""A check of the machine for tiering: memory, io_uring, locked memory, GPUs, and how fast SSD directories are read."""
 
 from __future__ import annotations
 
@@ -29,10 +25,7 @@ _PIECE = 1 << 20  # the size of the file is a multiple of it, and no less
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The state of one capability, such as ``io_uring`` or ``ssd /data``, in a line and in figures (bytes, reads/s).
-
-    `advice` names a missing prerequisite and how to get it; `error` is the reason why a measurement failed.
-    """
+    """The state of one capability, such as ``io_uring``, in words and figures; `advice`: how to get what is missing."""
 
     name: str
     text: str
@@ -69,7 +62,7 @@ def _locked_memory() -> Diagnosis:
     if not cuda.unavailable() and soft < total_memory():
         advice = (
             "a GPU reads host memory that is locked; where more is refused, raise the limit: `ulimit -l unlimited`, "
-            "in containers `--ulimit memlock=-1`"
+            "in containers `docker run --ulimit memlock=-1`"
         )
     return Diagnosis("locked memory", f"limit {format_bytes(soft)}", advice, {"limit": soft})
 

@@ -25,7 +25,7 @@ _first_process: int | None = None  # the process that opened the first GPU
 _pinning = threading.Lock()
 _ADVICE = (
     "lock less: give the layout a smaller cpu tier, or the loader less `memory`, or raise the limit of "
-    "locked memory (`ulimit -l`, in containers `--ulimit memlock=-1`)"
+    "locked memory (`ulimit -l`, in containers `docker run --ulimit memlock=-1`)"
 )
 
 
