@@ -185,7 +185,6 @@ def _print(source: DatasetSpec) -> None:
     roots = " or ".join(root or "the directory itself" for root in source.roots)
     print_parts(
         Fields({source.name: source.title, **fields}),
-        "",
         *([Table("Nodes and edges", ("type, relation", "number"), counts)] if counts else []),
         Table(f"Files, in {roots}", ("file", "holds", "size"), list_files(source), left=2),
         *(f"- {defect.text} ({defect.id}) {defect.cure}" for defect in source.defects),

@@ -16,16 +16,11 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from types import FrameType
-from typing import TYPE_CHECKING
 
 from tiering import errors
-from tiering.errors import BudgetError, InputError, MissingError
 from tiering.memory import require_floor
 from tiering.text import progress
 from tiering.text.arguments import check_names, check_working_directory
-
-if TYPE_CHECKING:
-    import click
 
 USAGE, INTERNAL, INTERRUPTED = 2, 70, 130
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -53,7 +48,7 @@ def _run(arguments: list[str]) -> int:
         require_floor(next((word for word in arguments if not word.startswith("-")), "tiering"))
         check_working_directory()
         check_names(*arguments)
-    except (BudgetError, InputError, MissingError) as error:  # nothing that tells errors apart can be loaded either
+    except errors.TieringError as error:  # nothing that tells errors apart can be loaded either
         message = f"error: {error}"
         progress.note(_as_json(error, 1, message) if "--json" in arguments else message)
         return error.exit_code
@@ -62,8 +57,10 @@ def _run(arguments: list[str]) -> int:
         sys.stdout.flush()
         return code
     except (Exception, KeyboardInterrupt) as error:
-        if isinstance(error, BrokenPipeError):
-            return _reader_left()
+        if isinstance(error, BrokenPipeError):  # standard output was closed early (`tiering info G | head`)
+            # Python would flush again at exit and complain: give it a place where that works.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 141
         if debug:
             import traceback
 
@@ -107,21 +104,20 @@ def describe_error(error: BaseException) -> tuple[int, str]:
 
     import click
 
-    from tiering.errors import InternalError, RefusedError, StorageError, TieringError
-
     if isinstance(error, click.ClickException):
-        return USAGE, _usage_line(error)
-    own = isinstance(error, TieringError)
+        command = getattr(getattr(error, "ctx", None), "command_path", "tiering")
+        return USAGE, f"error: {one_line(error.format_message()).rstrip('.')}; see `{command} --help`"
+    own = isinstance(error, errors.TieringError)
     if isinstance(error, OSError) and not own and error.strerror and error.errno is not None:
         place = f"{error.filename}: " if error.filename else ""
-        error = StorageError(error.errno, f"{place}{error.strerror}")
+        error = errors.StorageError(error.errno, f"{place}{error.strerror}")
     kind, text = type(error).__name__, one_line(str(error))
     if isinstance(error, MemoryError) and not own:
         detail = f" ({text})" if text else ""
         return 1, f"error: out of memory{detail}; use a smaller input or a machine with more memory"
-    if isinstance(error, (TieringError, OSError)) and not isinstance(error, InternalError):
+    if isinstance(error, (errors.TieringError, OSError)) and not isinstance(error, errors.InternalError):
         return getattr(error, "exit_code", 1), f"error: {errors.name_flags(text) or kind}"
-    if isinstance(error, RefusedError):
+    if isinstance(error, errors.RefusedError):
         return 1, f"error: {text}; an input is damaged: run `tiering check --full` on each"
     return INTERNAL, (
         f"internal error: {kind}: {text or kind}; "
@@ -138,19 +134,6 @@ def _as_json(error: BaseException, code: int, message: str) -> str:
 def one_line(text: str) -> str:
     """Return text without line breaks and runs of blanks."""
     return " ".join(text.split())
-
-
-def _usage_line(error: click.ClickException) -> str:
-    context = getattr(error, "ctx", None)
-    command = context.command_path if context is not None else "tiering"
-    return f"error: {one_line(error.format_message()).rstrip('.')}; see `{command} --help`"
-
-
-def _reader_left() -> int:
-    """Return the exit status where standard output was closed early (`tiering info G | head`)."""
-    # Python would flush again at exit and complain: give it a place where that works.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 141
 
 
 def _received() -> tuple[int, str]:

@@ -14,6 +14,7 @@ from tiering.text.options import Parse, spell_flag, words_of
 
 ARGUMENTS, OPTIONS, COMMON = "Arguments", "Options", "Common options"
 _METAVARS = {int: "N", float: "X", Path: "PATH"}
+_RANGES: dict[Any, Any] = {int: click.IntRange, float: click.FloatRange}
 
 
 class Command(click.Command):
@@ -91,18 +92,13 @@ def make_parameter(
     if plain is bool:
         return Option(names, help=text, is_flag=True, show_default=False, **settings)
     settings["metavar"] = metavar or _METAVARS.get(plain)
-    settings["type"] = _type(plain, least, Text(metavar, parse))
+    if plain in _RANGES:
+        settings["type"] = plain if least is None else _RANGES[plain](min=least)
+    else:
+        settings["type"] = click.Path(path_type=Path) if plain is Path else Text(metavar, parse)
     if argument:
         return Argument(name, text, **settings)
     return Option(names, help=text, multiple=many, show_default=show, **settings)
-
-
-def _type(plain: type, least: Any, text: Text) -> Any:
-    if plain is int:
-        return click.INT if least is None else click.IntRange(min=least)
-    if plain is float:
-        return click.FLOAT if least is None else click.FloatRange(min=least)
-    return click.Path(path_type=Path) if plain is Path else text
 
 
 def write_sections(formatter: click.HelpFormatter, sections: dict[str, list[tuple[str, str]]]) -> None:

@@ -76,11 +76,7 @@ def require_device(device: int) -> None:
 
 
 def serves(architectures: str, capability: str) -> bool:
-    """Return whether a GPU of compute `capability`, such as ``8.6``, runs kernels compiled for `architectures`.
-
-    They are written as CMake does: ``86`` means code for 8.6 and text, ``86-real`` code alone, ``86-virtual`` text
-    alone. Code runs on GPUs of its own generation from its own capability on, text on all from it on.
-    """
+    """Return whether a GPU of a compute `capability`, such as ``8.6``, runs kernels for CMake's `architectures`."""
     own = [int(number) for number in capability.split(".")]
 
     def runs(architecture: str) -> bool:

@@ -27,11 +27,7 @@ _UNLIMITED = 1 << 60  # a limit of a control group above this is none
 
 @dataclass(frozen=True)
 class Budget:
-    """A limit on the anonymous and shared memory of this process while a stage runs.
-
-    Page cache, and with it every mapped file, does not count. A budget is a value: what a stage allocates is subtracted
-    by `without`, and the rest passed on.
-    """
+    """A limit on the anonymous and shared memory of this process while a stage runs; a mapped file does not count."""
 
     limit: int
     text: str  # the limit as the user wrote it
@@ -72,9 +68,7 @@ class Budget:
 def parse_memory(memory: str | int | Budget | None, resident: int | None = None) -> Budget:
     """Return the budget of a stage that begins now: ``8GiB``, ``50%`` of the machine's memory, ``auto`` (or ``None``).
 
-    ``auto`` is 80 % of what is available now. Percentages respect the limit of a control group (container). A budget
-    is returned as it is. `InputError` for anything else, and for 0. `resident` replaces this process's resident memory
-    where several processes share the budget.
+    ``auto`` is 80 % of what is available now. `resident` replaces this process's where several share the budget.
     """
     if isinstance(memory, Budget):
         return memory

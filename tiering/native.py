@@ -1,10 +1,7 @@
 """The door to the C++ core: the only module that imports ``tiering._native``; its names are those of the core.
 
-Everything takes and returns numpy arrays, releases the GIL, and gives the same bytes for any number of threads. The
-functions check types, shapes and ranges and raise `tiering.errors.RefusedError` (a failed system call: ``OSError``)
-with the argument's name; callers that know the file behind an argument add its path.
-
-Signatures: ``tiering/_native.pyi``, which the build makes; meaning: ``ext/include/tiering``.
+They take and return numpy arrays, release the GIL, and raise `RefusedError` (a failed system call: ``OSError``) with
+the argument's name. Signatures: ``tiering/_native.pyi``, which the build makes; meaning: ``ext/include/tiering``.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def test_a_session_begins_what_is_asked_for(monkeypatch):
     monkeypatch.setattr("tiering.run.carrier.RayExecutor", lambda *each, **more: asked.append((each, more)))
     Carrier(ClusterOptions("ray", workers=3, threads=2))._started()
     Carrier(ClusterOptions("ray", address="auto"))._started()
-    assert asked[0] == ((None,), {"workers": 3, "threads": 2})
+    assert asked[0] == ((None,), {"workers": 3, "threads": 2, "resources": {}})
     assert asked[1][0] == ("auto",)
 
 

@@ -26,10 +26,7 @@ _PIECE = 8 * 1024 * 1024
 
 
 class Artifact(Described):
-    """Base of the artifact types. An open one is a snapshot: its files, and those of nested artifacts, stay open.
-
-    Validation has levels: ``header`` O(1), ``structure`` O(nodes), ``full`` O(edges) with checksums.
-    """
+    """Base of the artifact types. An open one is a snapshot: its files, and those of nested artifacts, stay open."""
 
     kind: ClassVar[str] = ""
     part_types: ClassVar[tuple[str, ...]] = ()  # kinds of nested artifacts, which are their names too
@@ -66,9 +63,6 @@ class Artifact(Described):
         """Open the artifact at `path`, checked at level ``header``. Cost: reads the manifest, opens each file.
 
         `outside`: files outside the artifact must be there; else one that is missing is an error of who reads it.
-
-        `MissingError`: no manifest; `FormatError`: another kind or version, or damaged; `BusyError`: always being
-        replaced.
         """
         path = Path(path)
         for pause in (0.0, 0.02, 0.1):  # a part may be of another version than what was read before
@@ -205,18 +199,14 @@ class Artifact(Described):
             elif size != entry.bytes:
                 problems.append(Problem(name, f"expected {entry.bytes} bytes, found {size}", "size"))
         for name, external in self.manifest.external.items():
-            size = None if str(external.path) in unreadable else directory.open(external.path)
-            message = f"expected {external.bytes} bytes, found {size}"
-            if size is None and not outside:
-                continue
-            if size is None:
-                message = "the file does not exist (moved? then make the artifact again)"
-            if size != external.bytes and str(external.path) not in unreadable:
+            size = external.bytes if str(external.path) in unreadable else directory.open(external.path)
+            if size != external.bytes and (outside or size is not None):
+                missing = "the file does not exist (moved? then make the artifact again)"
+                message = missing if size is None else f"expected {external.bytes} bytes, found {size}"
                 problems.append(Problem(f"external {name}: {external.path}", message, "external"))
         return problems or list(self._body_problems())
 
-    # What a kind knows of its own problems: of the body in O(1), of the content in O(nodes), and in O(edges) if there
-    # are no others; and how it describes its content.
+    # What a kind knows: problems of the body in O(1), of the content in O(nodes), in O(edges) if there are no others.
 
     def _body_problems(self) -> Iterable[Problem]:
         return ()

@@ -1,7 +1,6 @@
 """Output directories that exist whole or not at all: ``OUT`` is written as ``.OUT.partial``, under a lock, and renamed.
 
-The next run of the same command goes on from what the journal of a killed run says is done; any other clears it away.
-At `commit` the directory gets its name, then what it replaced goes, and the journal last.
+The next run of the same command goes on from the journal of a killed one. Whatever `commit` replaces goes last.
 """
 
 from __future__ import annotations
@@ -36,9 +35,8 @@ _LOCK = re.compile(rb"[\0\d :\n-]*")  # content of a lock file, process and time
 class OutputDirectory:
     """A directory being written, in `path`; a context manager that leaves nothing behind on an error.
 
-    With an `identity`, JSON types that say what the run computes from what, a run goes on from the `journal` and files
-    of an earlier one of this version. Without `force`, an `out` that exists is refused, and an unfinished one whose
-    inputs changed; with it, the old directory stays until `commit`. `out` may not overlap the inputs `reads`.
+    With an `identity`, JSON types that say what is computed from what, a run goes on from the `journal` of an earlier
+    one. Without `force`, an `out` that exists is refused, and an unfinished one whose inputs changed.
     """
 
     def __init__(
@@ -127,7 +125,7 @@ class OutputDirectory:
                 self._refuse_changed(earlier.identity, identity)
             if earlier.done:
                 note(f"note: {self.out}: what an unfinished run with other options or inputs has left is removed")
-            ExternalDirectories(earlier, self.out).undo()
+            ExternalDirectories(earlier, self.out).clear("make")
         _remove(self.path)
         self.path.mkdir()
         return Journal.begin(self.path, identity or {})
@@ -197,7 +195,7 @@ class OutputDirectory:
         fsync_directory(self.out.parent)
         if journal is not None:
             journal.close()
-            ExternalDirectories(journal, self.out).finish()
+            ExternalDirectories(journal, self.out).clear("drop")
         (self.out / JOURNAL).unlink(missing_ok=True)
 
     def _release(self) -> None:
@@ -212,7 +210,7 @@ class OutputDirectory:
             self.journal.close()
             if not self._named:
                 with suppress(OSError):  # what cannot be removed now is left to the next run, with the journal
-                    ExternalDirectories(self.journal, self.out).undo()
+                    ExternalDirectories(self.journal, self.out).clear("make")
                     _remove(self.path)
             self._release()
 
@@ -285,29 +283,22 @@ class ExternalDirectories:
         make_folders(folder.parent)
         self.own(folder)
 
-    def undo(self) -> None:
-        """Remove what the run made outside, the innermost first."""
-        for folder in reversed(self._recorded(f"{OUTSIDE}make ")):
+    def clear(self, what: str) -> None:
+        """Remove what was recorded to ``make``, or ``drop``, the innermost first, then what only the run needed.
+
+        Those are temporary directories, and directories made for them, or for the output, that are empty.
+        """
+        for folder in reversed(self._recorded(f"{OUTSIDE}{what} ")):
             self._remove(folder)
-        self._remove_needed()
-
-    def finish(self) -> None:
-        """Remove what the output has replaced, and what only the run needed."""
-        for folder in self._recorded(f"{OUTSIDE}drop "):
-            self._remove(folder)
-        self._remove_needed()
-
-    def _recorded(self, prefix: str) -> list[Path]:
-        return [Path(key.removeprefix(prefix)) for key in self._journal.keys(prefix)]
-
-    def _remove_needed(self) -> None:
-        """Remove temporary directories, then those made for them, or for the output, that are empty."""
         for folder in self._recorded(_TEMPORARY):
             self._remove(folder, whole=True)
         for folder in reversed(self._recorded(f"{OUTSIDE}parent ")):
             with suppress(OSError):  # something else came into it
                 folder.rmdir()
                 fsync_directory(folder.parent)
+
+    def _recorded(self, prefix: str) -> list[Path]:
+        return [Path(key.removeprefix(prefix)) for key in self._journal.keys(prefix)]
 
     def _remove(self, folder: Path, *, whole: bool = False) -> None:
         """Remove a directory and what the run wrote there; a user's own file stays, but with `whole`."""

@@ -104,9 +104,8 @@ def digest_bytes(*parts: bytes | memoryview) -> str:
 class Verifier:
     """The expected content of a file: readers `update` it with what they read, `finalize` reads all other blocks.
 
-    `path` is the file's name in messages, `place` the path that opens it, `whole` its checksum, `blocks` the digests of
-    its blocks, if recorded; else only `finalize` compares. `read`: a reader has begun the file, so all of it is
-    verified.
+    `path` is its name in messages, `place` opens it, `whole` is its checksum, `blocks` are the digests of its blocks,
+    if recorded; else only `finalize` compares. `read`: a reader has begun the file, so all of it is verified.
     """
 
     def __init__(self, path: Path, place: str, nbytes: int, whole: str, blocks: bytes | None) -> None:

@@ -49,9 +49,8 @@ def damaged_blocks(path: Path, digests: Mapping[int, bytes], header: int = 0) ->
 class FileWriter:
     """A writer of one file of `nbytes`, reserved at once; a context manager that closes it.
 
-    Blocks come in any order (`write`), or front to back as pieces of any size (`append`, from byte `done` on, in
-    `appending_memory`). A `journal` records finished blocks under `key`; those of an earlier run are kept if they have
-    their digests. `finished` receives all digests. Offsets and digests leave out the `header`, of 4096-byte multiples.
+    Blocks come in any order (`write`), or front to back as pieces of any size (`append`). A `journal` records finished
+    blocks under `key`, and keeps those of an earlier run; `finished` receives all digests. A `header` is in neither.
     """
 
     def __init__(

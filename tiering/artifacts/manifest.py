@@ -217,11 +217,7 @@ def verified(array: AnyArray, verifier: Verifier) -> AnyArray:
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing wrong with an artifact, `where`: a file, or a manifest location such as ``manifest.json: relations.0``.
-
-    `kind` is ``json``, ``schema``, ``version``, ``missing``, ``size``, ``value``, ``checksum``, ``kind`` or
-    ``external``.
-    """
+    """One thing wrong with an artifact, `where`: a file, or a place such as ``manifest.json: relations.0``."""
 
     where: str
     message: str

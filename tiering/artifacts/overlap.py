@@ -19,13 +19,10 @@ _NONE: _Test = frozenset[str]().__contains__
 _ARTIFACT = re.compile(r"checksums|manifest\.json|(nodes|relations|order|names|features|graph|tiers|pages)/.+")
 """Files of an artifact, for one whose manifest is damaged."""
 _OTHERS = {
-    "export.json": (
-        b'"tiering.export"',
-        re.compile(r"export\.json|metadata\.yaml|load\.py|(nodes|relations)/.+\.(npy|bin)"),
-    ),
+    "export.json": (b'"tiering.export"', r"export\.json|metadata\.yaml|load\.py|(nodes|relations)/.+\.(npy|bin)"),
     "processed/meta.json": (
         b'"tiering generate"',
-        re.compile(r"processed/(meta\.json|[^/]+/(node_feat|node_label_19|\w+_idx|edge_index)\.npy)"),
+        r"processed/(meta\.json|[^/]+/(node_feat|node_label_19|\w+_idx|edge_index)\.npy)",
     ),
 }  # outputs that are no artifacts: the file that identifies them, its content, and their paths
 
@@ -36,8 +33,7 @@ def refuse_overlap(
     """Raise `InputError`, naming both paths, if an output would change or be changed by files of the same command.
 
     `out` may not lie in, be, or hold anything that the command `reads` or `writes` to, nor be or hold the working
-    directory or a directory of `around` (with what the command does there), nor lie in any artifact. `writes`, such as
-    directories of stripe files, may hold `reads`, but not lie in them. Symbolic links and bind mounts are followed.
+    directory or one of `around` (with its use), nor lie in any artifact. `writes` may hold `reads`, not lie in them.
     """
     own = [out, *(out.parent / f".{out.name}.{suffix}" for suffix in ("partial", "old", "lock"))]
     read, written = tuple(reads), tuple(writes)
@@ -95,8 +91,8 @@ def own_files(folder: Path) -> _Test:
     """Return the test for files that a stage has written in `folder`, by relative path; false for all if none has."""
     data = _content(folder / MANIFEST)
     if data is None:
-        tests = (paths.fullmatch for name, (mark, paths) in _OTHERS.items() if mark in (_content(folder / name) or b""))
-        return next(tests, _NONE)
+        found = (paths for name, (mark, paths) in _OTHERS.items() if mark in (_content(folder / name) or b""))
+        return re.compile(paths).fullmatch if (paths := next(found, "")) else _NONE
     try:
         document = json.loads(data)
         ours = str(document["format"]).startswith("tiering.")

@@ -36,11 +36,7 @@ class ListBytes:
 
 @dataclass(frozen=True)
 class AdjacencyPrefix:
-    """The first columns of a relation: ``indptr[: columns + 1]``, ``indices[:edges]``, keys and sums of weights.
-
-    `bytes` are those of `ListBytes.prefix_bytes`. Without `weights` the sampler ``weighted`` reads the sums from the
-    host.
-    """
+    """The first columns of a relation: ``indptr[: columns + 1]``, ``indices[:edges]``, keys and sums of weights."""
 
     columns: int  # lists, those of ranks 0 to `columns` - 1
     edges: int  # their entries together: ``indptr[columns]``

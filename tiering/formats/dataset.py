@@ -28,9 +28,7 @@ def fingerprint(path: Path) -> External:
 class FeatureStream:
     """Feature rows that lie in no file as they are: the file is compressed, or the rows are computed.
 
-    An import writes them into the graph, front to back. `pieces` returns, from a row on, the first row of each piece
-    and the piece; the first may begin before. It gets the graph so far: its adjacency, and the features of the types
-    `needs`.
+    `pieces` returns, from a row on, the first row of each piece and the piece; the first may begin before.
     """
 
     rows: int
@@ -59,11 +57,7 @@ class GraphSoFar:
 
 @dataclass
 class NodeData:
-    """The nodes of one type: ids 0..num_nodes-1.
-
-    `splits`: ``train``, ``val``, ``test`` to unique node ids. `extra`: further arrays of shape (num_nodes,), such as
-    ``original_id`` when sparse ids were made dense.
-    """
+    """The nodes of one type, ids 0..num_nodes-1: `splits` to unique ids, `extra` arrays such as ``original_id``."""
 
     num_nodes: int
     features: FeatureTable | FeatureStream | None = None
@@ -114,10 +108,7 @@ class EdgeData:
 
 
 class ColumnIds:
-    """The column of every entry of a CSC (the row, of a CSR), made where it is asked for: it takes no memory.
-
-    It stands for an array of shape (entries,) in `EdgeData`; `where` its offsets come from is for messages.
-    """
+    """The column of every entry of a CSC (the row, of a CSR), for an array in `EdgeData`; it takes no memory."""
 
     ndim = 1
 

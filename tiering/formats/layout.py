@@ -380,16 +380,9 @@ def _gpu_memory(summary: Mapping[str, Any]) -> list[Part]:
         rows.append((what, format_bytes(split[size]), *reads, *times))
     columns = ("what", "bytes", "reads per epoch", "served by it", "saves per epoch", "of")
     title = f"GPU memory: {format_bytes(split['budget_bytes'])}, split {split['mode']}"
-    lists = [
-        (
-            key,
-            format_count(e["columns"]),
-            format_share(e["columns"], e["of_columns"]),
-            format_count(e["edges"]),
-            format_share(e["edges"], e["of_edges"]),
-            format_bytes(e["bytes"]),
-        )
-        for key, e in summary["adjacency"].items()
-    ]
+    lists = []
+    for key, e in summary["adjacency"].items():
+        shares = ((format_count(e[what]), format_share(e[what], e[f"of_{what}"])) for what in ("columns", "edges"))
+        lists.append((key, *(text for pair in shares for text in pair), format_bytes(e["bytes"])))
     held = Table("Adjacency lists on the GPU", ("relation", "lists", "share", "edges", "share", "bytes"), lists)
     return [Table(title, columns, rows), *([held] if lists else [])]

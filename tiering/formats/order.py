@@ -34,28 +34,24 @@ class Order(Artifact):
 
     def first(self, node_type: str | None = None) -> int:
         """Return the number of pinned nodes: ranks, from 0 on, that the user has put first whatever their scores."""
-        return int(self._first.get(self._resolve_type(node_type), 0))
-
-    @property
-    def _first(self) -> dict[str, int]:
-        return dict(self.manifest.body.get(FIRST, {}))
+        return int(self.manifest.body.get(FIRST, {}).get(self._resolve_type(node_type), 0))
 
     def _map(self, node_type: str | None, name: str) -> np.ndarray[Any, Any]:
         return self.manifest.array(f"nodes/{self._resolve_type(node_type)}/{name}")
 
     def _body_problems(self) -> list[Problem]:
-        problems = []
+        problems, pinned = [], self.manifest.body.get(FIRST, {})
         for node_type in self.node_types:
             folder = f"nodes/{node_type}"
             shape = self.manifest.files[f"{folder}/score"].shape if f"{folder}/score" in self.manifest.files else ()
             ids = f"int{8 * id_bytes(shape[0])}" if shape else "int32"
             for name, dtype in (("new_to_old", ids), ("old_to_new", ids), ("score", "float64")):
                 problems += array_problems(self.manifest, f"{folder}/{name}", shape[:1] or None, [dtype])
-        for node_type, first in self._first.items() if not problems else ():
+        for node_type, first in pinned.items() if not problems else ():
             count = self.manifest.files[f"nodes/{node_type}/score"].shape[0] if node_type in self.node_types else 0
             if first > count:
                 problems.append(mismatch(f"body.{FIRST}", f"at most {count} nodes of type {node_type!r}", first))
-        if self._first and FIRST not in self.manifest.requires:
+        if pinned and FIRST not in self.manifest.requires:
             problems.append(mismatch("requires", repr(FIRST), "none"))
         return problems
 

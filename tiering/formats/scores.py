@@ -60,8 +60,7 @@ class Scores(Artifact):
     def values(self, node_type: str | None = None, column: str = "feature") -> np.ndarray[Any, Any]:
         """Return the score of every node of a type, by default of the only one: expected accesses of its feature row.
 
-        float64, shape (num_nodes,), by original id, read-only, finite, not negative; scores of all types are on one
-        scale.
+        float64, shape (num_nodes,), by original id, read-only, finite, not negative; all types are on one scale.
         """
         node_type = self._resolve_type(node_type)
         if column not in self.manifest.body["columns"]:

@@ -28,10 +28,7 @@ class NodeShape:
 
 @dataclass(frozen=True)
 class EdgeShape:
-    """The edges of a relation; `values`: bytes of one edge's value in each array; `features`: their dim and dtype.
-
-    `uncached`: the fraction of the entries that the page cache does not hold.
-    """
+    """The edges of a relation; `values`: bytes of an edge in each array; `uncached`: fraction not in the page cache."""
 
     relation: Relation
     num_edges: int

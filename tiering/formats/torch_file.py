@@ -52,8 +52,7 @@ def read_torch(path: Path, what: str = "a file of torch.save", limit: int = MAX_
     """Return what a file of ``torch.save`` holds; nothing that it names is run.
 
     Tensors are torch's, mapped from the file; arrays and scalars numpy's; storages of PyG are dictionaries, its `Data`
-    and `HeteroData` are `StoredObject`. At most `limit` bytes of ``data.pkl`` are read; `what` it should hold is for
-    messages.
+    and `HeteroData` are `StoredObject`.
     """
     require_file(path, what)
     start = read_start(path, 4)
@@ -172,21 +171,15 @@ def _function(path: str, function: Any) -> Callable[..., Any]:
 
 
 _PYG = "torch_geometric.data."
-_OBJECTS = (
-    f"{_PYG}data.Data",
-    f"{_PYG}hetero_data.HeteroData",
-    *(f"{_PYG}data.{name}" for name in ("DataEdgeAttr", "DataTensorAttr")),
-    f"{_PYG}graph_store.EdgeAttr",
-    f"{_PYG}feature_store.TensorAttr",
-)
-_STORAGES = tuple(f"{_PYG}storage.{name}Storage" for name in ("Base", "Global", "Node", "Edge"))
+_OBJECTS = ("data.Data", "hetero_data.HeteroData", "data.DataEdgeAttr", "data.DataTensorAttr", "graph_store.EdgeAttr",
+            "feature_store.TensorAttr")  # fmt: skip
 _NAMES: list[Any] = [
     np.ndarray,
     np.dtype,
     *{type(np.dtype(code)) for code in "?bhilqBHILQefdSU"},
     _function("builtins.bytes", lambda: b""),  # how protocol 2 writes no bytes
-    *(_stand_in(name, StoredObject) for name in _OBJECTS),
-    *(_stand_in(name, _StoredMapping) for name in _STORAGES),
+    *(_stand_in(f"{_PYG}{name}", StoredObject) for name in _OBJECTS),
+    *(_stand_in(f"{_PYG}storage.{name}Storage", _StoredMapping) for name in ("Base", "Global", "Node", "Edge")),
 ]  # names that files may use besides tensors, containers, numbers and text
 for _core in ("numpy.core.multiarray", "numpy._core.multiarray"):  # before and since numpy 2
     _NAMES += [

@@ -30,11 +30,9 @@ HOW_TO = (
 def resolve_train(graph: SizedGraph, train: Train = None, seed: int = 0) -> dict[str, IdArray]:
     """Return training nodes by node type: int64 ids, at least one, of the types that have any.
 
-    `train` is ``None``: the graph's ``train`` splits; the name of another split; for one node type an array of ids, the
-    path of a ``.npy`` file of ids, or a percentage such as ``"1%"`` drawn without replacement; for several, a mapping
-    from node type to one of these, or text such as ``paper=1%,author=ids.npy``. Given ids keep their order; those of a
-    percentage are ``sorted(numpy.random.default_rng(seed).choice(N, size, replace=False))``, ``size = max(1, int(N *
-    p))``.
+    `train` is ``None``: the splits ``train``; another split; for one type an array of ids, a ``.npy`` file, or a share
+    such as ``"1%"``, drawn without replacement and sorted; for several, one of these by type, as a mapping or as text
+    such as ``paper=1%,author=ids.npy``.
     """
     given = _train_by_type(graph, train, seed)
     splits = {name for node_type in graph.node_types for name in graph.splits(node_type)}
@@ -150,10 +148,10 @@ class UserArray:
 
 
 def read_user_arrays(graph: SizedGraph, values: UserValues, what: str, option: str, kinds: str) -> dict[str, UserArray]:
-    """Return arrays by node type, of `kinds` of numpy dtypes such as ``iuf``.
+    """Return arrays by node type, of `kinds` of numpy dtypes such as ``iuf``; `what` and `option` are for messages.
 
-    `values` are an array or a ``.npy`` path, of the only node type or the only one with features; text ``TYPE=FILE``,
-    or a list of such; or a mapping from node type to an array or path. `what` and `option` are for messages.
+    `values` are an array or a ``.npy`` path, of the only node type (with features), text ``TYPE=FILE`` or a list of it,
+    or a mapping.
     """
     arrays: dict[str, UserArray] = {}
     for node_type, value in _split_by_type(graph, values, option):

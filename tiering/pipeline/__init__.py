@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         reorder_graph,
         score_graph,
         write_layout,
-    )  # fmt: skip
+    )
     from tiering.pipeline.sources import estimate_spec
 
 __all__ = [

@@ -51,20 +51,17 @@ def run_chain(config: str | os.PathLike[str], **options: Unpack[StageKeywords]) 
 def run_config(path: str | os.PathLike[str], **options: Unpack[StageKeywords]) -> list[dict[str, Any]]:
     """Run the chain dataset -> graph -> scores -> reordered graph -> layout that a TOML file describes.
 
-    A stage is skipped if its output is valid and records the same options and the same inputs as would be used now.
-    One that was stopped goes on from what it has finished. Which stage runs, and its time, goes to standard error.
+    A stage is skipped if its output is valid and records the same options and inputs as would be used now; one that was
+    stopped goes on from what it has finished.
 
     Parameters
     ----------
     path
         Configuration: sections ``dataset`` (path, format, options of the source), ``score`` (method, from, train, seed,
-        options of `tiering.score_graph`), ``reorder``, ``layout`` (gpu, peer, cpu, ssd, page, adjacency_cache,
-        access_costs, edge_features; an adjacency cache gets the chain's own scores), ``output`` (dir; default: next to
-        the file), ``run`` (memory). Paths in it are relative to the file. The artifacts are ``graph``, ``scores``,
-        ``reordered`` and ``layout`` in the output directory.
+        options of `tiering.score_graph`), ``reorder``, ``layout``, ``output`` (dir; default: next to the file), ``run``
+        (memory). Paths in it are relative to the file.
     **options
-        Of every stage (`tiering.pipeline.commands`): ``threads``, ``memory`` (default: what the configuration says),
-        ``force`` (redo every stage), ``verify``, ``cluster``.
+        Of every stage (`tiering.pipeline.commands`); ``force``: redo every stage.
 
     Returns
     -------
@@ -96,10 +93,7 @@ class _Chain:
 
     @classmethod
     def of(cls, path: str | os.PathLike[str], shared: StageRun) -> _Chain:
-        """Read a configuration; refuse outputs that overlap what is read, stripe files or the store.
-
-        Outputs may lie in the dataset's directory where the chain's file does.
-        """
+        """Read a configuration; refuse outputs that overlap what is read, stripe files or the store."""
         config = read_config(Path(path))
         reads = [config.reorder.get("first"), config.score.get("scores"), config.score.get("train")]
         if not lies_in(Path(path), config.source):
@@ -169,8 +163,7 @@ class _Chain:
         else:
             note(f"{place}: {target} was there")
         kept.append(str(target))
-        done = {"done": found is None, "seconds": round(seconds, 3)}
-        self.report.append({"stage": name, **done, "path": str(target)})
+        self.report.append({"stage": name, "done": found is None, "seconds": round(seconds, 3), "path": str(target)})
         return artifact
 
     def _current(self, stage: str, kind: type[A], identity: Callable[[A], dict[str, Any]]) -> A | None:

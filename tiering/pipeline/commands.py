@@ -84,11 +84,10 @@ def import_graph(
         ``auto``, ``npy``, ``csc``, ``csr``, ``igb``, ``edgelist``, ``mtx``, ``parquet``,
         ``tables``, ``ogb``, ``npz``, ``pyg``, ``dgl`` or ``graphbolt``.
     edge_ids
-        Keep each edge's position in the source: that of the edge it reverses, -1 of an added self loop.
+        Keep each edge's position in the input.
     **options
-        Of the source: see `tiering.datasets.options.ImportOptions`. ``checksum_features=True``: feature files are read
-        whole, and a checksum is recorded of each block of 64 MiB, which stages and `tiering check --full` compare;
-        without, 64 samples of 64 KiB are. Of every stage: ``threads``, ``memory``, ``force``, ``cluster``.
+        Of the source (`tiering.datasets.options.ImportOptions`) and of every stage. ``checksum_features=True``: a
+        checksum is recorded of each block of 64 MiB of feature files, else of 64 samples of 64 KiB.
     """
     if out is None:
         raise InputError("out: expected the directory of the graph to write, found none; name it")
@@ -140,21 +139,17 @@ def score_graph(
     graph
         A graph in original ids, opened or by path.
     method
-        ``degree``, ``rpr``, ``wrpr``, ``presample``, ``vip``, ``hybrid``; ``auto``: the best that is known with what
-        is given.
+        ``degree``, ``rpr``, ``wrpr``, ``presample``, ``vip``, ``hybrid``; ``auto``: the best with what is given.
     train
-        Training nodes, where the graph's split ``train`` is not meant: another split, ids, a share such as ``"1%"``, a
-        ``.npy`` file, or one of these by node type (`tiering.formats.user_arrays.resolve_train`).
+        Training nodes in place of the split ``train``: another split, ids, a share such as ``"1%"``, a ``.npy`` file,
+        or one of these by node type (`tiering.formats.user_arrays.resolve_train`).
     seed
-        Of the sampler and of a share of training nodes; 0 unless given.
+        Of the sampler and of a share of training nodes; 0 by default.
     scores
-        Those that you have computed, in place of a method: an array, the path of a ``.npy`` file, or a mapping from
-        node type to one of these.
+        Your own in place of a method: an array, a ``.npy`` file, or a mapping from node type to one of these.
     **options
-        How training samples: ``fanouts`` (per hop, the seeds' own first), ``batch_size`` (nodes), ``sampler``,
-        ``frontier``...: `tiering.sampling.SamplingOptions`. Of the methods: ``damping``, ``sweeps``, ``epochs``...:
-        `tiering.scores.request.ScoreOptions`. Of every stage: ``threads``, ``memory``, ``force``, ``verify``,
-        ``cluster``.
+        Of sampling (``fanouts``, ``batch_size``...: `tiering.sampling.SamplingOptions`), of the methods (``damping``,
+        ``epochs``...: `tiering.scores.request.ScoreOptions`), of every stage.
     """
     from tiering.scores import plan as planning
 
@@ -181,8 +176,6 @@ def evaluate_scores(
     **options: Unpack[EvaluationKeywords],
 ) -> Evaluation:
     """Count the reads of sampled epochs, and the fraction of them that caches filled by each score would have served.
-
-    The result shows hit rates by score and capacity as a table, in notebooks as curves too.
 
     Parameters
     ----------
@@ -221,12 +214,9 @@ def reorder_graph(
     graph, scores
         A graph in original ids and scores of it, opened or by path. Only a dry run takes no scores.
     first
-        Nodes that come before all others, in the order given: an array of original ids, the path of a ``.npy`` file,
-        or a mapping from node type to one of these. A layout fills its fastest tiers with them.
+        Nodes that come before all others, in order: original ids, a ``.npy`` file, or a mapping from node type to one.
     features
         Also write the feature tables in rank order; otherwise the features stay as the graph has them.
-    **options
-        Of every stage: ``threads``, ``memory``, ``force``, ``verify``, ``cluster``.
     """
     from tiering.reorder import graph as relabelling
     from tiering.reorder.plan import ReorderPlan
@@ -274,12 +264,10 @@ def write_layout(
     reordered
         From `reorder_graph`, opened or by path.
     options, **settings
-        Sizes one by one, ``gpu="8GiB", cpu="64GiB", ssd=["/nvme0", "/nvme1"]``, or whole:
-        `tiering.layout.options.LayoutOptions` says which there are. Of every stage: ``threads``, ``memory``, ``force``,
-        ``verify``, ``cluster``.
+        Sizes one by one, ``gpu="8GiB", cpu="64GiB", ssd=["/nvme0", "/nvme1"]``, or whole
+        (`tiering.layout.options.LayoutOptions`), and options of every stage.
     scores
-        Those that the graph was ordered by: with an adjacency cache, or to place edge features by the reads of
-        lists that they predict.
+        Those that the graph was ordered by: for an adjacency cache and edge features.
     """
     from tiering.loader.layout import TieredLayout
 
@@ -294,10 +282,7 @@ def layout(
     scores: Scores | Pathlike | None = None,
     **settings: Unpack[LayoutCommand],
 ) -> Layout:
-    """Write the artifact of `write_layout`, which takes the same parameters.
-
-    A dry run measures costs that are to be measured (`fit`). Without a graph yet, all scores count as equal.
-    """
+    """Write the artifact of `write_layout`, which takes the same parameters; a dry run takes sizes for the graph."""
     run, sizes = StageRun.split(out, settings)
     if options is not None and sizes:
         raise TypeError(f"layout: expected LayoutOptions or keywords, found both ({', '.join(sizes)}); give one")

@@ -23,11 +23,7 @@ from tiering.text.options import options_of
 
 @dataclass(frozen=True)
 class ChainConfig:
-    """A chain of stages to run; paths are absolute.
-
-    `source` and `dataset` are arguments of `tiering.pipeline.import_graph`, `score` of `score_graph`, `reorder` of
-    `reorder_graph`; `out` is the directory of the artifacts.
-    """
+    """A chain of stages to run, as arguments of their functions; paths are absolute, `out` holds the artifacts."""
 
     source: Path
     dataset: dict[str, Any]
@@ -59,20 +55,6 @@ def read_config(path: Path) -> ChainConfig:
     )
 
 
-def _known_sections() -> dict[str, tuple[str, ...]]:
-    """Return the sections of a configuration with their keys."""
-    from tiering.datasets.options import ImportOptions
-
-    return {
-        "dataset": ("path", "format", "edge_ids", CHECKSUM_FEATURES, *(field.name for field in fields(ImportOptions))),
-        "score": ("method", "from", "train", "seed", *OPTIONS),
-        "reorder": ("first", "features"),
-        "layout": tuple(options_of(LayoutOptions)),
-        "output": ("dir",),
-        "run": ("memory",),
-    }
-
-
 def _sections(path: Path) -> dict[str, dict[str, Any]]:
     toml = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     if not path.is_file():
@@ -81,7 +63,16 @@ def _sections(path: Path) -> dict[str, dict[str, Any]]:
         document = toml.loads(path.read_text())
     except (toml.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: not valid TOML: {error}") from error
-    known = _known_sections()
+    from tiering.datasets.options import ImportOptions
+
+    known = {
+        "dataset": ("path", "format", "edge_ids", CHECKSUM_FEATURES, *(field.name for field in fields(ImportOptions))),
+        "score": ("method", "from", "train", "seed", *OPTIONS),
+        "reorder": ("first", "features"),
+        "layout": tuple(options_of(LayoutOptions)),
+        "output": ("dir",),
+        "run": ("memory",),
+    }
     _refuse_unknown(path, "section", document, tuple(known))
     for name, section in document.items():
         if not isinstance(section, dict):

@@ -76,10 +76,7 @@ class StageRun:
     def check_output(
         self, reads: Iterable[Any], ssd: Iterable[Path] = (), around: Iterable[tuple[Path, str]] = ()
     ) -> None:
-        """Refuse an output that overlaps what the command reads or where else it writes.
-
-        `reads` are artifacts, paths, mappings to paths, texts such as ``paper=ids.npy,author=1%``, or arrays.
-        """
+        """Refuse an output that overlaps what the command `reads` (artifacts, paths, texts) or where else it writes."""
         options: Any = getattr(self.cluster, "options", self.cluster)
         stores = [] if options is None or options.store is None else [Path(options.store)]
         if not self.checked:

@@ -70,8 +70,8 @@ class Carrier(AbstractContextManager["Carrier"]):
             options = self.options
             workers = options.workers or parse_threads(None)
             if options.executor == "ray":
-                more = {"resources": options.wanted} if options.wanted else {}
-                self._executor = RayExecutor(options.address, workers=workers, threads=options.threads, **more)
+                sizes = {"workers": workers, "threads": options.threads}
+                self._executor = RayExecutor(options.address, **sizes, resources=options.wanted)
             else:
                 self._executor = LocalExecutor(workers)
         return self._executor

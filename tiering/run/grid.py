@@ -7,9 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tiering.errors import InputError
-from tiering.text.units import parse_bytes
-
 Int64Array = npt.NDArray[np.int64]
 
 
@@ -19,16 +16,6 @@ class Grid:
 
     task_memory: int = 2 << 30  # memory of a task in bytes, about: partitions are as large as that allows
     shards: int | None = None  # number of partitions, in place of what follows from `task_memory`
-
-    @classmethod
-    def of(cls, task_memory: str | int | None = None, shards: int | None = None) -> Grid:
-        """Return the grid of the user's options."""
-        memory = cls.task_memory if task_memory is None else parse_bytes(task_memory, "task memory")
-        if memory < 64 << 20:
-            raise InputError(f"task memory: expected 64MiB or more, found {task_memory}")
-        if shards is not None and not 1 <= shards <= 65536:
-            raise InputError(f"shards: expected 1 to 65536, found {shards}")
-        return cls(memory, shards)
 
     def parts(self, nbytes: int) -> int:
         """Return the number of partitions of a step that would take `nbytes` of memory as one task."""

@@ -1,7 +1,4 @@
-"""A job: the tasks of its steps, run, skipped where finished, retried, recovered, with speculative attempts.
-
-Everything that decides between attempts is here, for every executor.
-"""
+"""A job: the tasks of its steps, run, skipped where finished, retried, recovered, whatever the executor."""
 
 from __future__ import annotations
 
@@ -64,25 +61,14 @@ class _Attempt:
 
 
 class Job:
-    """The steps of one job, run one after the other; their plans and records are in the store under the job's name.
-
-    The name stands for what is computed, from what: two runs of the same name are the same job, and the second goes on
-    where the first was stopped.
-    """
+    """The steps of one job, run one after the other; two runs of the same `name` are one job, which goes on."""
 
     expected = 0  # steps that the job runs, as far as is known
 
     def __init__(
-        self,
-        store: Store,
-        name: str,
-        executor: LocalExecutor | RayExecutor,
-        *,
-        grid: Grid | None = None,
-        threads: int = 1,
-        retry: RetryOptions | None = None,
-        counters: Counters | None = None,
-    ) -> None:
+        self, store: Store, name: str, executor: LocalExecutor | RayExecutor, *, grid: Grid | None = None,
+        threads: int = 1, retry: RetryOptions | None = None, counters: Counters | None = None,
+    ) -> None:  # fmt: skip
         self.store, self.name, self.executor, self.threads = store, name, executor, threads
         self.grid = grid or Grid()
         self.retry, self.counters = retry or RetryOptions(), counters or Counters()
@@ -101,20 +87,13 @@ class Job:
         return self._run(step, range(step.tasks) if only is None else only)
 
     def release(self, *steps: Step) -> None:
-        """Remove the shuffle files of finished steps, which no later step reads; the tasks still count as finished.
-
-        Should something that was made of them be lost, the tasks run again.
-        """
+        """Remove the shuffle files of finished steps, which no later step reads; the tasks still count as finished."""
         for step in steps:
             self.store.put_if_absent(pieces.released_key(self.name, step.name), b"released")
             self.store.clear(pieces.shuffle_folder(self.name, step.name))
 
     def broadcast(self, name: str, columns: Columns, bounds: Sequence[int] = ()) -> Step:
-        """Write arrays of the driver as the partitions of task 0 of a step that runs here, now.
-
-        `bounds`: where partitions begin and end; by default all is one. The driver keeps the arrays, to write them
-        again should they be lost.
-        """
+        """Write arrays of the driver as the partitions, between `bounds`, of task 0 of a step that runs here, now."""
         cuts = list(bounds) or [0, *{array.shape[0] for array in columns.values()}]
         digest = xxhash.xxh3_64()
         for partition in pieces.split_rows(columns, cuts[1:]):
@@ -157,12 +136,9 @@ class Job:
         self._plans[step.name] = plan_digest(step)
 
     def _run(self, step: Step, wanted: Iterable[int]) -> list[TaskRecord]:
-        records: dict[int, TaskRecord] = {}
         order, released = list(wanted), self.store.size(pieces.released_key(self.name, step.name)) is not None
-        for index in order:
-            found = self._find(step.name, index, released)
-            if found is not None:
-                records[index] = found
+        found = {index: self._find(step.name, index, released) for index in order}
+        records = {index: record for index, record in found.items() if record is not None}
         self.counters.skipped += len(records)
         missing = [index for index in order if index not in records]
         if missing:
@@ -188,10 +164,7 @@ class Job:
         return None
 
     def _is_whole(self, record: TaskRecord) -> bool:
-        """Return whether the files of a record are there: a file by its content, a shuffle file by its size.
-
-        Content of shuffle files is compared where it is read. Cost: reads the file.
-        """
+        """Return whether the files of a record are there: a file by its content, a shuffle file by its size."""
         shuffle_file = ShuffleFile(**record["shuffle"])
         if self.store.size(shuffle_file.key) != shuffle_file.nbytes:
             return False
@@ -208,10 +181,7 @@ class Job:
         self.store.clear(self.name)
 
     def recover(self, lost: LostError, *, run: bool = True) -> None:
-        """Run a task again whose record or shuffle file is gone or damaged.
-
-        `run`: whether that is done here, or by who calls, to whom that task belongs.
-        """
+        """Run a task again whose record or shuffle file is lost; without `run` who calls does that."""
         step = self._steps.get(lost.step)
         if step is None:
             raise InternalError(f"a task read {lost.step}, which its step does not name")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tiering.errors import InputError
 from tiering.text.options import option
+from tiering.text.units import parse_bytes
 
 if TYPE_CHECKING:
     from tiering.run.grid import Grid
@@ -62,7 +63,12 @@ class ClusterOptions:
         """How finely work is cut."""
         from tiering.run.grid import Grid
 
-        return Grid.of(self.task_memory, self.shards)
+        memory = Grid.task_memory if self.task_memory is None else parse_bytes(self.task_memory, "task memory")
+        if memory < 64 << 20:
+            raise InputError(f"task memory: expected 64MiB or more, found {self.task_memory}")
+        if self.shards is not None and not 1 <= self.shards <= 65536:
+            raise InputError(f"shards: expected 1 to 65536, found {self.shards}")
+        return Grid(memory, self.shards)
 
     @property
     def cuts(self) -> bool:

@@ -170,19 +170,16 @@ class ShuffleStore:
         self, step: str, index: int, partition: int, out: npt.NDArray[np.uint8] | None = None
     ) -> dict[str, AnyArray]:
         """Return a partition of a task, not to be written to; `LostError` if it is gone or damaged."""
-        file = self._file(step, index)
-        try:
-            return read_partition(self._store, file, partition, out)
-        except (FormatError, MissingError) as error:
-            raise LostError(step, index, str(error), file.key) from error
-
-    def _file(self, step: str, index: int) -> ShuffleFile:
         if (step, index) not in self._files:
             record = read_record(self._store, self.job, step, index)
             if record is None:
                 raise LostError(step, index, "its record is not there")
             self._files[step, index] = ShuffleFile(**record["shuffle"])
-        return self._files[step, index]
+        file = self._files[step, index]
+        try:
+            return read_partition(self._store, file, partition, out)
+        except (FormatError, MissingError) as error:
+            raise LostError(step, index, str(error), file.key) from error
 
 
 def split_rows(columns: Columns, ends: Sequence[int]) -> Iterator[dict[str, AnyArray]]:

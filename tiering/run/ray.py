@@ -1,7 +1,6 @@
 """Attempts on the workers of a Ray cluster, the user's or one that is started on this machine.
 
-Ray places attempts and says what became of them. It tries nothing again and keeps nothing: that is all decided in
-`tiering.run.job`, by what is in the store.
+Ray places attempts and says what became of them; `tiering.run.job` decides what is tried again.
 """
 
 from __future__ import annotations
@@ -63,19 +62,14 @@ class _Attempt:
 class RayExecutor:
     """Workers of a Ray cluster: the one at `address`, which this machine belongs to, or one that starts and ends here.
 
-    A program that has called ``ray.init`` itself keeps its cluster. `workers` are attempts side by side on one that
-    starts here, `threads` processors of an attempt, `resources` amounts of custom resources that each attempt takes, or
-    texts of labels: other machines are left out.
+    `workers` are attempts side by side on one that starts here, `threads` processors of an attempt, `resources` amounts
+    that each attempt takes, or texts of labels. A program that has called ``ray.init`` itself keeps its cluster.
     """
 
     def __init__(
-        self,
-        address: str | None = None,
-        *,
-        workers: int = 1,
-        threads: int = 1,
+        self, address: str | None = None, *, workers: int = 1, threads: int = 1,
         resources: Mapping[str, float | str] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._ray, self._threads = _import_ray(), threads
         wanted = dict(resources or {})
         self._labels = {name: value for name, value in wanted.items() if isinstance(value, str)}
@@ -128,10 +122,7 @@ class RayExecutor:
         return finished
 
     def running(self, ticket: int) -> bool:
-        """Return whether the attempt reported its place; the first attempts, one per slot, count as running without it.
-
-        Their workers may be frozen, and no copy would ever be sent after them.
-        """
+        """Return whether an attempt told its place, or is one of the first: their workers may be frozen."""
         tried = self._attempts.get(ticket)
         return tried is not None and (bool(tried.where) or ticket in islice(self._attempts, self.slots))
 
@@ -265,11 +256,7 @@ class RayExecutor:
 
 
 def _program() -> Callable[[bytes, str], Iterator[Any]]:
-    """Return a function that makes one attempt.
-
-    It yields its place, then the result, or in words why the machine cannot run attempts. It travels by its code, for
-    machines without this package.
-    """
+    """Return a function that yields its place, then an outcome; it travels as code, to where this package is not."""
 
     def work(data: bytes, version: str) -> Iterator[Any]:
         import os

@@ -1,8 +1,7 @@
 """A step of a stage that is cut into tasks: a plan, and pure functions of immutable inputs that each put one record.
 
-A task writes its shuffle file under a key of its own attempt, then puts its record, unless one is there. A worker may
-be killed, may freeze and come back, a task may run twice: a task has one record or none. An attempt that finds a record
-of other content than its own has found bad memory or an impure function, and the job stops.
+A task may run twice, but has one record or none: what it writes lies under a key of its attempt, and a record of other
+content than its own is a sign of bad memory or an impure function, and stops the job.
 """
 
 from __future__ import annotations
@@ -91,10 +90,7 @@ class TaskContext:
     def read(
         self, step: str, index: int, partition: int = 0, out: npt.NDArray[np.uint8] | None = None
     ) -> dict[str, AnyArray]:
-        """Return a partition of an earlier step, not to be written to; `LostError` if it is gone or damaged.
-
-        `out`: memory that is filled with the partition, its columns each at a multiple of 64 bytes.
-        """
+        """Return a partition of an earlier step, perhaps in `out`; `LostError` if it is gone or damaged."""
         return self.shuffle.read(step, index, partition, out)
 
     def read_many(self, step: str, places: Iterable[tuple[int, int]]) -> Iterator[dict[str, AnyArray]]:

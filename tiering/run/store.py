@@ -28,11 +28,10 @@ def check_store(path: str) -> None:
 
 
 class Store:
-    """Whole objects under keys, which are written once and never change.
+    """Whole objects under keys such as ``job/step/000001.json``, which are written once and never change.
 
-    Keys are names with ``/`` between parts. Objects are files; `put_if_absent` makes a hard link (NFS, Lustre and GPFS
-    have them), which the file system makes once only. Failures are a `StorageError` that names the key, a missing
-    object is a `MissingError`. Nothing is flushed: after a power cut readers notice torn objects by their checksums.
+    Failures are a `StorageError` that names the key, a missing object is a `MissingError`. Nothing is flushed: after a
+    power cut readers notice torn objects by their checksums.
     """
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
@@ -52,10 +51,7 @@ class Store:
             return None
 
     def read(self, key: str, begin: int = 0, nbytes: int | None = None, out: Bytes | None = None) -> Bytes:
-        """Return content of an object, shape (nbytes,), by default up to its end; `FormatError` if it ends before.
-
-        `out`: memory of that size which is filled and returned.
-        """
+        """Return content of an object, by default up to its end, perhaps in `out`; `FormatError` if it ends before."""
         path = self.root / key
         try:
             with open_descriptor(path) as fd:
@@ -124,11 +120,7 @@ def _create(path: Path) -> int:
 
 
 class ObjectWriter(AbstractContextManager["ObjectWriter"]):
-    """An object being written, front to back; a context manager.
-
-    The object is there and whole, for every machine, once the context has ended well, and gone after an error. A power
-    cut may take it: what matters has checksums.
-    """
+    """An object being written, front to back; a context manager: it is whole once that has ended well, else gone."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -39,10 +39,9 @@ class Size:
 
 
 def parse_size(text: str | int, what: str = "size") -> Size:
-    """Parse ``8GiB``, ``500MB``, ``4096``, ``25%`` or ``auto``.
+    """Parse ``8GiB``, ``500MB``, ``4096``, ``25%`` or ``auto``; `what` is the option's name, for messages.
 
     ``KiB``, ``MiB``... and the bare letters ``K``, ``M``... are powers of 1024; ``KB``, ``MB``... powers of 1000.
-    `what` is the option's name, for the message.
     """
     if isinstance(text, int) and not isinstance(text, bool):
         if text < 0:
@@ -122,13 +121,11 @@ def parse_threads(threads: int | str | None) -> int:
 
 
 def parse_fanouts(fanouts: Any, what: str = "fanouts") -> list[int | dict[str, int]]:
-    """Parse fanouts in any of the forms users write them: neighbours sampled per hop, the seeds' own hop first.
+    """Parse fanouts, neighbours sampled per hop, the seeds' own hop first, in any of the forms users write them.
 
-    Text ``10,10,5``, or a list: one number per hop for all relations; -1 means all neighbours. With numbers per
-    relation, text ``cites=10,writes=5;cites=5,writes=0`` (hops separated by semicolons), a list with one mapping per
-    hop, or a mapping from relation to a list with one number per hop; 0 skips the relation at that hop. Returns per
-    hop a number, or a mapping from relation, as text, to number; whether the relations exist, and all are given, is
-    checked where the graph is known.
+    Text ``10,10,5``, or a list: one number per hop for all relations; -1 means all neighbours. By relation, 0 for none:
+    text ``cites=10,writes=5;cites=5,writes=0``, one mapping per hop, or a mapping from relation to a list. Returns per
+    hop a number, or a mapping from relation, as text, to number; relations are checked where the graph is known.
     """
     if isinstance(fanouts, str):
         hops = fanouts.split(";" if "=" in fanouts or ";" in fanouts else ",")
