@@ -117,11 +117,10 @@ struct GpuSampler::Memory {
     return bound_at_start[type];
   }
 
-  /// A hop that skips a relation.
-  void pass(size_t group) {
-    const auto num_types = static_cast<int>(types.size());
-    launch_on(0, "passing on", pass_on, num_types, stream, known_after(step), known_after(step + 1), num_types,
-              num_edges(group));
+  /// A hop that skips a relation finds no new nodes and has no edges.
+  void pass() {
+    copy_async(known_after(step + 1), known_after(step), static_cast<int64_t>(types.size() * sizeof(int64_t)), stream,
+               "passing on");
     ++step;
   }
 
@@ -193,10 +192,10 @@ struct GpuSampler::Memory {
     const auto group = static_cast<size_t>(hop) * config.relations.size() + static_cast<size_t>(relation);
     GroupEdges& kept = groups[group];
     int64_t frontier_bound = bound_at_start[dst];
-    if (fanout == 0 || frontier_bound == 0) return pass(group);
+    if (fanout == 0 || frontier_bound == 0) return pass();
     const bool weighted = config.rule == DrawRule::weighted, whole = fanout < 0;
     if (whole || frontier_bound * fanout > kMostUnseen) frontier_bound = read_sizes(dst);
-    if (frontier_bound == 0) return pass(group);
+    if (frontier_bound == 0) return pass();
     const DrawTask task{config.num_nodes[src], config.num_nodes[dst], fanout, config.rule, stream_key(group)};
     const FrontierLists lists = look_up_lists(task, table, dst, hop, frontier_bound);
     int64_t bound = whole ? kMostUnseen + 1 : frontier_bound * fanout;

@@ -260,12 +260,6 @@ __global__ void enter_known(const int64_t* nodes, int64_t count, NodeSlots slots
     slots.values[slots.find_or_add(nodes[i], DeviceAtomics{})] = static_cast<uint32_t>(i);
 }
 
-/// A hop that skips a relation finds no new nodes and has no edges.
-__global__ void pass_on(const int64_t* known, int64_t* known_after, int types, int64_t* num_edges) {
-  for (int64_t t = first_item(); t < types; t += item_stride()) known_after[t] = known[t];
-  if (first_item() == 0) *num_edges = 0;
-}
-
 /// Local ids as torch's index operations want them.
 __global__ void widen(const int32_t* from, int64_t count, int64_t* to) {
   for (int64_t i = first_item(); i < count; i += item_stride()) to[i] = from[i];

@@ -188,7 +188,7 @@ class BlockSums {
   void check_sources(int64_t bin, const Run& run) const;
   void add_values(const Run& run, std::span<const double> values);
   void end_piece(Bin& bin, double* own, int64_t size) const;
-  int64_t size(int64_t bin) const;
+  int64_t size(int64_t bin) const { return std::min<int64_t>(int64_t{1} << shift_, sums_.size() - (bin << shift_)); }
 
   int shift_;
   Buffer<double> sums_;

@@ -56,11 +56,6 @@ void LookaheadPlan::set_window(int64_t window, int64_t horizon, bool growing) {
   most_ = growing ? 1 : window;
 }
 
-size_t LookaheadPlan::pool_of(uint32_t row) noexcept {
-  table_ = rows_.table_of(row, table_);
-  return pool_of_table_[table_];
-}
-
 void LookaheadPlan::add(std::vector<uint32_t> rows) {
   std::vector<int64_t> needed(pools_.size(), 0);
   for (const uint32_t row : rows) ++needed[pool_of(row)];

@@ -386,9 +386,4 @@ void RowBuffer::cancel() noexcept {
   done_ = plan_.first();
 }
 
-void RowBuffer::reset_counters() {
-  const std::lock_guard lock(mutex_);
-  counters_ = {};
-}
-
 }  // namespace tiering

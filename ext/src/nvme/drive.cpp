@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
@@ -55,19 +54,6 @@ void Drive::leave() noexcept {
     bus_->unmap(memory_.get());
   else
     (void)memory_.release();  // the drive may write there
-}
-
-uint32_t Drive::load(size_t at) const {
-  return std::atomic_ref(registers_[at / sizeof(uint32_t)]).load(std::memory_order_acquire);
-}
-
-void Drive::store(size_t at, uint32_t value) {
-  std::atomic_ref(registers_[at / sizeof(uint32_t)]).store(value, std::memory_order_release);
-}
-
-void Drive::store_address(size_t at, uint64_t address) {
-  store(at, static_cast<uint32_t>(address));
-  store(at + 4, static_cast<uint32_t>(address >> 32));
 }
 
 uint32_t* Drive::bell(uint32_t number) const {

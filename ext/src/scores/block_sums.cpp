@@ -44,10 +44,6 @@ BlockSums::BlockSums(int64_t num_sources, int shift, std::span<const int64_t> bi
   }
 }
 
-int64_t BlockSums::size(int64_t bin) const {
-  return std::min<int64_t>(int64_t{1} << shift_, sums_.size() - (bin << shift_));
-}
-
 void BlockSums::add(std::span<const uint32_t> sources, std::span<const uint32_t> columns,
                     const std::optional<std::span<const double>>& values, int threads) {
   TIERING_EXPECT(columns.size() == sources.size(), "columns: expected one for each source, ", sources.size(),

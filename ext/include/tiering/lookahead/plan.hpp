@@ -64,7 +64,10 @@ class LookaheadPlan {
   void open_round();
   void note_next_uses(int64_t from);
   void make_room(Pool& pool, int64_t slots, int64_t past, std::vector<uint32_t>& given);
-  size_t pool_of(uint32_t row) noexcept;
+  size_t pool_of(uint32_t row) noexcept {
+    table_ = rows_.table_of(row, table_);
+    return pool_of_table_[table_];
+  }
 
   const SsdRows& rows_;
   int64_t window_ = 1, horizon_ = 0;

@@ -88,7 +88,10 @@ class RowBuffer {
   const SsdRows& rows() const noexcept { return rows_; }
   const SlotArena& slots() const noexcept { return slots_; }
   BufferCounters counters() const { return locked(counters_); }
-  void reset_counters();
+  void reset_counters() {
+    const std::lock_guard lock(mutex_);
+    counters_ = {};
+  }
   bool filled_by_caller() const noexcept { return options_.engine == "bam"; }
   std::string engine_name() const { return filled_by_caller() ? options_.engine : locked(engine_).name(); }
   std::string fallback() const { return locked(engine_).fallback(); }

@@ -1,6 +1,7 @@
 // An NVMe drive that this process has for itself: brought up through BaM's kernel module by a handful of admin commands.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -65,9 +66,16 @@ class Drive {
   bool stop() noexcept;
 
  private:
-  uint32_t load(size_t at) const;
-  void store(size_t at, uint32_t value);
-  void store_address(size_t at, uint64_t address);
+  uint32_t load(size_t at) const {
+    return std::atomic_ref(registers_[at / sizeof(uint32_t)]).load(std::memory_order_acquire);
+  }
+  void store(size_t at, uint32_t value) {
+    std::atomic_ref(registers_[at / sizeof(uint32_t)]).store(value, std::memory_order_release);
+  }
+  void store_address(size_t at, uint64_t address) {
+    store(at, static_cast<uint32_t>(address));
+    store(at + 4, static_cast<uint32_t>(address >> 32));
+  }
   uint32_t* bell(uint32_t number) const;
   bool await_ready(bool ready) noexcept;
   uint32_t admin(AdminOp op, const char* what, uint32_t space, uint64_t memory, uint32_t word10, uint32_t word11 = 0);
