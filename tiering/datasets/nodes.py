@@ -141,7 +141,7 @@ def read_node_folder(files: NodeFiles, context: ImportContext) -> NodeArrays:
     arrays = NodeArrays(labels=_find_labels(files, context), splits=read_split_files(files.folder, context))
     stated, path, what = files.stated_count, files.folder / COUNT_FILE, f"the number of {files.node_type} nodes"
     if file_exists(path, what):
-        context.known.add(path)
+        context.record_file(path)
         text = read_start(path, 100).decode(errors="replace").strip()
         if not re.fullmatch("[0-9]+", text):
             raise InputError(f"{path}: expected {what}, found {text!r}; correct the file")
