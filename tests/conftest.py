@@ -82,6 +82,12 @@ def repository() -> Path:
     return REPOSITORY
 
 
+@pytest.fixture
+def example() -> Any:
+    """The GraphSAGE example as a module."""
+    return importlib.import_module("examples.train_graphsage")
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """Directory of real datasets beside the checkout; tests that need it skip where it is absent."""

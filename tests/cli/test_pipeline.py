@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import sys
 
 import numpy as np
 import pytest
@@ -12,16 +10,6 @@ import pytest
 import tiering
 
 TIERS = ("--gpu", "3%", "--peer", "2x3%", "--cpu", "20%")
-
-
-@pytest.fixture(scope="session")
-def train(repository):
-    """``train`` of the GraphSAGE example."""
-    spec = importlib.util.spec_from_file_location("example_train_graphsage", repository / "examples/train_graphsage.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module.train
 
 
 def prepare(tiering_cli, folder, source, *options, method="wrpr", tiers=TIERS, train=()):
@@ -51,7 +39,7 @@ def same_as_source(layout, node_type, source):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["cora", "dblp-citation", "tolokers"])
-def test_real_data_trains_from_the_tiers(tiering_cli, tmp_path, shared_data, train, name):
+def test_real_data_trains_from_the_tiers(tiering_cli, tmp_path, shared_data, example, name):
     *_, path = prepare(tiering_cli, tmp_path, shared_data / name)
     source = np.load(shared_data / name / "node_feat.npy", mmap_mode="r")
     labels = np.load(shared_data / name / "node_label.npy")
@@ -63,13 +51,13 @@ def test_real_data_trains_from_the_tiers(tiering_cli, tmp_path, shared_data, tra
         )
     big = name == "tolokers"
     options = {"epochs": 2 if big else 15, "fanouts": [10, 10], "batch_size": 512 if big else 64, "seed": 0}
-    tiers, memory = train(path, source="tiers", **options), train(path, source="memory", **options)
+    tiers, memory = example.train(path, source="tiers", **options), example.train(path, source="memory", **options)
     assert tiers["batch_digest"] == memory["batch_digest"]
     assert tiers["test"] == memory["test"]
     assert tiers["losses"] == memory["losses"]
     assert tiers["losses"][-1] < tiers["losses"][0]
     if not big:  # in tolokers 78 % are of one class: accuracy says nothing there
-        assert tiers["test"] > train(path, model="mlp", **options)["test"] + 0.1
+        assert tiers["test"] > example.train(path, model="mlp", **options)["test"] + 0.1
 
 
 @pytest.mark.slow

@@ -147,10 +147,7 @@ HEADERLESS_BAD = [
     (cut("paper/node_feat.npy", 9 * 4096), {"num_nodes": "paper=10"}, "36864 bytes are no whole number"),
     (cut("paper/node_feat.npy", 0), {}, r"empty file \(0 bytes\)"),
     (cut("paper/node_label_19.npy", 20), {}, r"its 20 bytes are not 10 labels of float32 \(40 bytes\)"),
-    (cut("paper__cites__paper/edge_index.npy", 100), {}, "damaged numpy header"),
-    (cut("paper__cites__paper/edge_index.npy", 140), {}, "truncated"),
     (lambda tree: None, {"feature_dim": "fos=3"}, "feature-dim: no node type fos; there are: author, paper"),
-    (lambda tree: (tree / "meta.json").write_text("{"), {}, r"meta\.json: expected JSON such as"),
     (
         lambda tree: (tree / "meta.json").write_text('{"num_nodes": {"paper": 11}}'),
         {},

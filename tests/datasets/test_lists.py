@@ -162,8 +162,6 @@ def written(folder: Path, **arrays: Any) -> Path:
         ({"indices": [2.0, 0, 1]}, ["indices.npy: expected ids of dtype int32 or int64, found float64"]),
         ({"indices": np.array([2, 0, 1], np.int16)}, ["found int16", "astype('int64')"]),
         ({"indices": None}, ["indices.npy: expected one id per edge, found nothing"]),
-        ({"edge_weight": [1.0, 2.0]}, ["edge_weight.npy: expected one value for each of 3 edges"]),
-        ({"edge_weight": [1.0, -2.0, 1]}, ["found -2.0 at edge 1"]),
         ({"node_feat": np.zeros((4, 2), np.float32)}, ["indptr.npy: expected 4 nodes", "node_feat.npy, found 3"]),
     ],
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import resource
 from pathlib import Path
 from typing import Any
@@ -199,12 +198,6 @@ def test_bad_text(tmp_path: Path, text: str, options: dict[str, Any], message: s
     path = write(tmp_path / "e.txt", text)
     refused(message, path, work_dir=tmp_path, **options)
     assert list(tmp_path.iterdir()) == [path], "temporary files are gone"
-
-
-def test_cut_gzip(tmp_path: Path) -> None:
-    data = gzip.compress(b"".join(b"%d %d\n" % (i, i * 7 % 1000) for i in range(1000)))
-    (tmp_path / "e.txt.gz").write_bytes(data[:-20])
-    refused("damaged or cut gzip data", tmp_path / "e.txt.gz")
 
 
 def table(pairs: list[tuple[int, int]], kind: Any = None) -> pa.Table:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import faulthandler
-import importlib.util
 import itertools
 import os
 import sys
@@ -27,7 +26,6 @@ from tiering.formats.layout import SsdRows, image_bytes, image_name, page_sums, 
 from tiering.loader import TieredLayout, open_layout
 
 REPOSITORY = Path(__file__).parents[2]
-EXAMPLE = REPOSITORY / "examples" / "train_graphsage.py"
 PROVENANCE = {"stage": "test", "options": {}, "inputs": {}, "seed": None}
 
 
@@ -276,16 +274,6 @@ def layout(kit: Any, build: Callable[[Dataset], TieredLayout]) -> TieredLayout:
 def kit() -> Any:
     """The builders of this module, for tests that make layouts of their own."""
     return sys.modules[__name__]
-
-
-@pytest.fixture(scope="module")
-def example() -> Any:
-    """The GraphSAGE example as a module."""
-    spec = importlib.util.spec_from_file_location("train_graphsage", EXAMPLE)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["train_graphsage"] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from child_process import in_child
 from cluster_jobs import MAPS, PARTS, run_job, stages
+from damage import flip
 
 from tiering.errors import InputError, StorageError
 from tiering.run import job as running
@@ -112,14 +113,8 @@ def test_errors_of_the_input_are_not_tried_again(store, executor, tmp_path):
     assert len(list(tmp_path.glob("failed-0.*"))) == 1
 
 
-def flip(file: Path) -> None:
-    data = bytearray(file.read_bytes())
-    data[len(data) // 2] ^= 1
-    file.write_bytes(data)
-
-
 DAMAGES: dict[str, Callable[[Path], object]] = {
-    "flipped": flip,
+    "flipped": lambda file: flip(file, 4 * file.stat().st_size),
     "cut short": lambda file: os.truncate(file, file.stat().st_size - 40),
     "empty": lambda file: os.truncate(file, 0),
     "removed": lambda file: file.unlink(),
@@ -153,7 +148,7 @@ def test_what_nobody_reads_any_more_is_dropped(store, executor, plain, damaged):
     job.release(cut)
     assert not [name for name in files(store) if name.startswith("job/cut/") and name.endswith(".shuffle")]
     if damaged:
-        flip(shuffle_file(store, "order", 0))
+        DAMAGES["flipped"](shuffle_file(store, "order", 0))
         store.remove(record_key("job", "add", 0))
     again = Job(store, "job", executor, retry=QUICK, counters=counters)
     done = [again.run(stage) for stage in (cut, order, add)]
