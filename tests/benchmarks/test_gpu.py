@@ -17,7 +17,6 @@ torch = pytest.importorskip("torch")
 from benchmarks import __main__ as program  # noqa: E402
 from benchmarks.gpu import page  # noqa: E402
 from benchmarks.gpu.sampling import SECTORS  # noqa: E402
-from benchmarks.gpu.times import fit_access_times  # noqa: E402
 from benchmarks.harness import Spent  # noqa: E402
 from tiering.layout.cost_model import read_access_costs  # noqa: E402
 
@@ -142,16 +141,6 @@ def test_times_are_written_as_layout_reads_them(on_gpu, tmp_path, monkeypatch):
     assert times.source.startswith("measured on ")
     assert (times.feature_base, times.feature_per_byte) == pytest.approx((2e-9, 4e-11))
     assert (times.list_seconds, times.neighbour_seconds) == pytest.approx((3e-9, 1e-9))
-
-
-@pytest.mark.parametrize("wanted", [(2e-9, 4e-11), (0.0, 4e-11), (2e-9, 0.0)])
-def test_fit_finds_what_was_put_in(wanted):
-    rows = [(size, wanted[0] + wanted[1] * size) for size in (512, 1024, 2408)]
-    lists = [(n, m, 3e-9 * n + 1e-9 * m) for n, m in ((1000, 1500), (5000, 40_000), (300, 600))]
-    times = fit_access_times(rows, lists, "a GPU")
-    feature = times["feature_seconds"]
-    assert (feature["base"], feature["per_byte"]) == pytest.approx(wanted, abs=1e-14)
-    assert (times["list_seconds"], times["neighbour_seconds"]) == pytest.approx((3e-9, 1e-9))
 
 
 @pytest.mark.slow
