@@ -242,7 +242,8 @@ def _read_header(path: Path) -> tuple[str, str, int, int, TextBlock]:
             f"{path}: line {start.line}: expected a square matrix, of which a row and a column are a node, found "
             f"{rows} x {columns}; write edges between two types of nodes as format igb or csr"
         )
-    return *banner[3:5], node_count(rows, f"{path}: line {start.line}"), size, start.after(len(line) + 1)
+    count = node_count(rows, f"{path}: line {start.line}")
+    return banner[3], banner[4], count, size, start.after(len(line) + 1)
 
 
 def _add_reversed(columns: dict[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 from tiering.artifacts.manifest import Relation, relation_key
 from tiering.artifacts.storage import entries, file_exists, is_folder
@@ -160,7 +161,8 @@ def _read_counts(tree: Path, context: ImportContext) -> dict[str, int]:
         if tree.name != "processed" or not file_exists(path, what):
             return {}
     context.record_file(path)
-    counts, expected = (read_torch(path, what) if is_torch else None), "a dictionary of numbers"
+    counts: Any = read_torch(path, what) if is_torch else None
+    expected = "a dictionary of numbers"
     try:
         if not is_torch:
             expected, text = 'JSON such as {"num_nodes": {"paper": 100}}', read_start(path, LONGEST_META + 1)

@@ -1,7 +1,7 @@
 """The lists of a relation under new ids, by tasks; a list moves as a whole, and keeps its order.
 
-``cut`` sends the lists of a range of old ids to ranges of new ones, sources renamed, ``write`` makes a file, range of new
-ids after range. Ranges have about the same number of edges, which the driver counts by runs of old and of new ids.
+``cut`` sends the lists of a range of old ids to ranges of new ones, sources renamed, ``write`` makes a file, range of
+new ids after range. Ranges have about the same number of edges, which the driver counts by runs of old and of new ids.
 Memory: twice the widest array along the edges of a range, `_COLUMN_BYTES` for each of its nodes, and a block of new ids
 of sources or what appending to a file takes.
 """
