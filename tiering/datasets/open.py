@@ -198,11 +198,10 @@ def _open_in_memory(graph: Any, context: ImportContext) -> Dataset:
     """Return a graph of PyG or DGL, with a digest: an import that was stopped continues with the same graph only."""
     name = type(graph).__name__
     target = NamedArrays(name, f"the {name}", Path(name), context.scratch)
-    adders: dict[str | None, Callable[[Any, NamedArrays], None]] = {
-        "dgl": frameworks.add_dgl_graph,
-        "npz": frameworks.add_matrix,
-    }
-    add = adders.get(context.format, frameworks.add_pyg_graph)
+    adders: dict[str, Callable[[Any, NamedArrays], None]] = {
+        "dgl": frameworks.add_dgl_graph, "npz": frameworks.add_matrix, "pyg": frameworks.add_pyg_graph,
+    }  # fmt: skip
+    add = adders.get(context.format, adders["pyg"])
     add(graph.to_dict() if context.format == "pyg" else graph, target)
     dataset = target.make_dataset(context)
     digest = xxhash.xxh3_128(repr(sorted((t, nodes.num_nodes) for t, nodes in target.nodes.items())).encode())
