@@ -103,10 +103,12 @@ def count_by_tasks(job: Job, graph: Graph, request: ScoreRequest, squares: bool)
         return hops.count_epochs(job, graph, request, squares)
     job.expect(2)
     features, lists = column_sizes(graph)
+    sizes = list((features | lists).values())
+    parts, total = job.grid.parts(sum(sizes) * SUM_BYTES), max(1, sum(sizes))
     ranges = [
         (number, begin, end)
-        for number, size in enumerate((features | lists).values())
-        for begin, end in pairwise(equal_bounds(size, job.grid.parts(size * SUM_BYTES)))
+        for number, size in enumerate(sizes)
+        for begin, end in pairwise(equal_bounds(size, max(1, -(-parts * size // total))))
         if begin < end
     ]
     runs = sampling_runs(request, job.grid, squares)

@@ -1,11 +1,13 @@
 """Nodes of a type by falling score, ties by original id, in tasks: the order, its inverse, and the score by rank.
 
-Nodes drawn at random give splitters. ``cut`` divides a chunk at these, ``merge`` sorts a range of ranks, ``inverse``
-makes the ranks of a range of original ids. Pairs (score, id) are compared, a total order: a score that many nodes share
-is divided like any other. Memory: `NODE_BYTES` a node, and two blocks of 64 MiB.
+Nodes drawn at random give splitters. ``cut`` divides a chunk at these, ``merge`` sorts a range of ranks, ``write``
+makes a file, range after range. Pairs (score, id) are compared, a total order: a score that many nodes share is divided
+like any other. Memory: `NODE_BYTES` a node, and two blocks of 64 MiB.
 """
 
 from __future__ import annotations
+
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +20,7 @@ from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import InputError
 from tiering.formats.scores import Scores
 from tiering.reorder.rank import descending_keys
-from tiering.run.files import JoinedFile, PartitionRange, join_step, make_files
+from tiering.run.files import make_files, output_file
 from tiering.run.grid import Int64Array, equal_bounds
 from tiering.run.job import Job
 from tiering.run.step import Step, TaskContext
@@ -31,8 +33,8 @@ _SAMPLES, _MAX_SAMPLES = 256, 1 << 20  # nodes for each range, and in all, whose
 def write_order(job: Job, writer: ArtifactWriter, scores: Scores, node_type: str, count: int) -> None:
     """Write both directions of the order of a type and its scores by rank, by tasks."""
     name = f"order-{scores.node_types.index(node_type)}"
-    job.expect(4)
-    parts, item = job.grid.parts(count * NODE_BYTES), id_bytes(count)
+    job.expect(3)
+    parts = job.grid.parts(count * NODE_BYTES)
     params = {"scores": str(scores.path), "node_type": node_type, "num_nodes": count, "parts": parts}
     chunk = -(-count // parts) * NODE_BYTES + 2 * BLOCK_BYTES
     ids = np.sort(np.random.default_rng(0).integers(0, count, min(_SAMPLES * parts, _MAX_SAMPLES)))
@@ -44,21 +46,19 @@ def write_order(job: Job, writer: ArtifactWriter, scores: Scores, node_type: str
     rows = np.sum([record["facts"]["rows"] for record in job.run(cut)], axis=0)
     before = [0, *np.cumsum(rows).tolist()]
     widest = int(rows.max()) * NODE_BYTES + 2 * BLOCK_BYTES
-    of = {**params, "from": cut.name, "before": before}
-    merge = Step(f"{name}.merge", f"{_HERE}:merge", parts, of, (cut.name,), widest)
+    merged = {**params, "from": cut.name, "before": before}
+    merge = Step(f"{name}.merge", f"{_HERE}:merge", parts, merged, (cut.name,), widest)
     job.run(merge)
     job.release(cut)
-    of = {**params, "from": merge.name}
-    inverse = Step(f"{name}.inverse", f"{_HERE}:inverse", parts, of, (merge.name,), chunk)
-    job.run(inverse)
-    folder, wide = f"nodes/{node_type}", f"int{8 * item}"
+    ids = f"int{8 * id_bytes(count)}"
     files = [
-        JoinedFile(f"{folder}/new_to_old", wide, (count,), [PartitionRange(merge.name, 0, parts)]),
-        JoinedFile(f"{folder}/score", "float64", (count,), [PartitionRange(merge.name, 0, parts, 1)]),
-        JoinedFile(f"{folder}/old_to_new", wide, (count,), [PartitionRange(inverse.name, 0, parts)]),
+        {"name": f"nodes/{node_type}/{key}", "dtype": dtype, "shape": [count]}
+        for key, dtype in (("new_to_old", ids), ("score", "float64"), ("old_to_new", ids))
     ]
-    make_files(job, writer, join_step(f"{name}.files", writer.path, files, 8 * int(rows.max())))
-    job.release(merge, inverse)
+    written = {**params, "from": merge.name, "folder": str(writer.path), "files": files}
+    memory = max(chunk, widest)
+    make_files(job, writer, Step(f"{name}.files", f"{_HERE}:write", len(files), written, (merge.name,), memory))
+    job.release(merge)
 
 
 def cut(context: TaskContext) -> dict[str, list[int]]:
@@ -103,14 +103,18 @@ def merge(context: TaskContext) -> None:
     context.write_all({"id": ids[places], "rank": ranks[places]}, np.cumsum(counts))
 
 
-def inverse(context: TaskContext) -> None:
-    """Write the rank of each node of a range of original ids."""
-    params = context.params
-    begin, end = equal_bounds(params["num_nodes"], params["parts"])[context.index : context.index + 2]
-    out = np.full(end - begin, -1, f"i{id_bytes(params['num_nodes'])}")
-    for part in context.read_many(params["from"], ((task, 2 + context.index) for task in range(params["parts"]))):
-        out[part["id"] - begin] = part["rank"]
-    context.write(ranks=out)
+def write(context: TaskContext) -> None:
+    """Write original ids by rank, scores by rank, or ranks by original id, range after range."""
+    params, source, own = context.params, context.params["from"], context.params["files"][context.index]
+    with output_file(context, params["folder"], own["name"], own["dtype"], own["shape"]) as file:
+        for part, (begin, end) in enumerate(pairwise(equal_bounds(params["num_nodes"], params["parts"]))):
+            if context.index < 2:
+                file.append(*context.read(source, part, context.index).values())
+                continue
+            ranks = np.full(end - begin, -1, own["dtype"])
+            for piece in context.read_many(source, ((task, 2 + part) for task in range(params["parts"]))):
+                ranks[piece["id"] - begin] = piece["rank"]
+            file.append(ranks)
 
 
 def _keys(scores: npt.NDArray[np.float64]) -> Int64Array:

@@ -44,7 +44,8 @@ def write_relation(job: Job, writer: ArtifactWriter, graph: Graph, relation: Rel
         "destination": destination, "num_src": graph.num_nodes(source), "num_dst": num_dst, "parts": parts,
         "files": [{"name": n, "dtype": f.dtype, "shape": f.shape} for n, f in zip(names, files, strict=True)],
     }  # fmt: skip
-    runs = _count_edges(graph, order, names[0], destination)
+    new_ids = open_manifest(order).array(f"nodes/{destination}/old_to_new")
+    runs = _count_edges(graph.manifest.array(names[0]), new_ids, job.threads)
     # A column counts as much as its bytes: lists may be empty.
     shift = run_shift(num_dst)
     columns = np.minimum(1 << shift, num_dst - (np.arange(runs.shape[1]) << shift)) * _COLUMN_BYTES
@@ -77,11 +78,9 @@ def _edge_bytes(graph: SizedGraph, relation: Relation) -> int:
     return 2 * max(id_bytes(graph.num_nodes(relation[0])), *items, 0)
 
 
-def _count_edges(graph: Graph, order: str, offsets: str, destination: str) -> Int64Array:
-    """Return the edges of each run of old ids, and of each run of new ids; what tasks read is verified there."""
-    indptr = open_manifest(graph.path).array(offsets)
-    new = open_manifest(order).array(f"nodes/{destination}/old_to_new")
-    native.check_indptr(indptr, int(indptr[-1]))
+def _count_edges(indptr: AnyArray, new: AnyArray, threads: int) -> Int64Array:
+    """Return the edges of each run of old ids, and of each run of new ids."""
+    native.check_indptr(indptr, int(indptr[-1]), threads)
     shift = run_shift(new.size)
     bounds = np.minimum(np.arange(0, new.size + (1 << shift), 1 << shift), new.size)
     by_new = np.zeros(bounds.size - 1)  # summed as float64: exact below 2^53 edges
