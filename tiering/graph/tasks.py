@@ -60,8 +60,8 @@ def write_relation(job: Job, writer: ArtifactWriter, plan: RelationPlan) -> None
     cuts = balanced_bounds(counts, parts)
     ranges = [int(counts[begin:end].sum()) for begin, end in pairwise(cuts)]
     columns = max(_columns(begin, end, shift, plan.num_dst) for begin, end in pairwise(cuts))
-    params = {**params, "cuts": cuts, "chunks": parts}
-    scatter = Step(f"{name}.scatter", f"{_HERE}:scatter", parts, params, broadcasts, chunk)
+    params = {**params, "cuts": cuts, "chunks": parts, "count": count.name}
+    scatter = Step(f"{name}.scatter", f"{_HERE}:scatter", parts, params, (count.name, *broadcasts), chunk)
     job.run(scatter)
     memory = max(ranges) * plan.edge_bytes + 8 * columns
     lists = Step(f"{name}.sort", f"{_HERE}:sort", parts, {**params, "from": scatter.name}, (scatter.name,), memory)
@@ -153,7 +153,8 @@ def scatter(context: TaskContext) -> None:
         array = _read(context, key) if key in params["sources"] else None
         values.append(None if array is None else value_rows(array, key == "edge_ids"))
     chunk = Chunk(params["bounds"][context.index], _read(context, "src"), _read(context, "dst"), values)
-    by_thread = _count(context, chunk.dst)
+    one = context.threads == 1  # thread, whose counts are there
+    by_thread = context.read(params["count"], context.index)["edges"][None] if one else _count(context, chunk.dst)
     widths, edges = [int(native.scattered_bytes(params["num_src"])), *params["items"]], chunk.dst.shape[0]
     parts = [aligned_bytes(max(LINE, edges * width))[: edges * width] for width in widths]
     native.scatter_edges(

@@ -50,10 +50,10 @@ def write_order(job: Job, writer: ArtifactWriter, scores: Scores, node_type: str
     merge = Step(f"{name}.merge", f"{_HERE}:merge", parts, merged, (cut.name,), widest)
     job.run(merge)
     job.release(cut)
-    ids = f"int{8 * id_bytes(count)}"
+    wide = f"int{8 * id_bytes(count)}"
     files = [
         {"name": f"nodes/{node_type}/{key}", "dtype": dtype, "shape": [count]}
-        for key, dtype in (("new_to_old", ids), ("score", "float64"), ("old_to_new", ids))
+        for key, dtype in (("new_to_old", wide), ("score", "float64"), ("old_to_new", wide))
     ]
     written = {**params, "from": merge.name, "folder": str(writer.path), "files": files}
     memory = max(chunk, widest)
@@ -109,7 +109,7 @@ def write(context: TaskContext) -> None:
     with output_file(context, params["folder"], own["name"], own["dtype"], own["shape"]) as file:
         for part, (begin, end) in enumerate(pairwise(equal_bounds(params["num_nodes"], params["parts"]))):
             if context.index < 2:
-                file.append(*context.read(source, part, context.index).values())
+                file.append(next(iter(context.read(source, part, context.index).values())))
                 continue
             ranks = np.full(end - begin, -1, own["dtype"])
             for piece in context.read_many(source, ((task, 2 + part) for task in range(params["parts"]))):
