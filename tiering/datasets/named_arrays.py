@@ -40,14 +40,6 @@ Values = dict[str, Any]  # name -> SourceArray, or where it is and a value of an
 
 
 @dataclass
-class NamedNodes:
-    """Named arrays of the nodes of a type."""
-
-    arrays: Values = field(default_factory=dict)
-    num_nodes: Any = None  # stated by the dataset; None if it states none
-
-
-@dataclass
 class NamedArrays:
     """A graph as named arrays."""
 
@@ -56,7 +48,8 @@ class NamedArrays:
     path: Path  # the file, or a name that stands for it
     scratch: Scratch
     classes: str = "integer"  # labels that are classes, see LabelArray
-    nodes: dict[str, NamedNodes] = field(default_factory=dict)
+    nodes: dict[str, Values] = field(default_factory=dict)  # arrays by node type
+    counts: dict[str, Any] = field(default_factory=dict)  # numbers of nodes that are stated
     edges: list[tuple[EdgeData, Values]] = field(default_factory=list)  # without data; arrays along them
     columns: list[SourceArray] = field(default_factory=list)  # arrays that were read
     ignored: list[str] = field(default_factory=list)  # names of values that are not read
@@ -104,9 +97,9 @@ class NamedArrays:
         edges = [edge for edge, _ in chosen]
         ends = {node_type for edge in edges for node_type in edge.relation[::2]}
         types = sorted(ends if wanted else ends | set(self.nodes))
-        named_nodes = {t: self.nodes.get(t, NamedNodes()) for t in types}
+        named_nodes = {t: self.nodes.get(t, {}) for t in types}
         nodes = {t: self._take_nodes(t, named) for t, named in named_nodes.items()}
-        unread = [arrays for _, arrays in chosen] + [node.arrays for node in named_nodes.values()]
+        unread = [arrays for _, arrays in chosen] + list(named_nodes.values())
         values = (value for arrays in unread for value in arrays.values())
         self.ignored += [value[0] if isinstance(value, tuple) else value.where for value in values]
         if self.ignored:
@@ -119,21 +112,21 @@ class NamedArrays:
             )
         return make_dataset(self.name, nodes, edges, context)
 
-    def _take_nodes(self, node_type: str, named: NamedNodes) -> NodeArrays:
+    def _take_nodes(self, node_type: str, named: Values) -> NodeArrays:
         arrays = NodeArrays()
-        if named.num_nodes is not None:
+        if node_type in self.counts:
             where = f"{self.where}: num_nodes of {node_type}"
-            arrays.counts.append((where, node_count(named.num_nodes, where)))
-        _, features = self.take(named.arrays, FEATURES)
+            arrays.counts.append((where, node_count(self.counts[node_type], where)))
+        _, features = self.take(named, FEATURES)
         if features is not None:
             arrays.features = features.features()
             arrays.counts.append((features.where, arrays.features.rows))
-        _, labels = self.take(named.arrays, LABELS)
+        _, labels = self.take(named, LABELS)
         if labels is not None:
             values = labels.labels()
             arrays.labels = LabelArray(labels.where, lambda _: values, values.shape[0], classes=self.classes)
         for split, names in SPLITS.items():
-            name, column = self.take(named.arrays, names)
+            name, column = self.take(named, names)
             if column is not None:
                 arrays.splits |= read_split(split, column, "mask" in name)
         return arrays

@@ -204,7 +204,7 @@ def _open_in_memory(graph: Any, context: ImportContext) -> Dataset:
     add = adders.get(context.format, adders["pyg"])
     add(graph.to_dict() if context.format == "pyg" else graph, target)
     dataset = target.make_dataset(context)
-    digest = xxhash.xxh3_128(repr(sorted((t, nodes.num_nodes) for t, nodes in target.nodes.items())).encode())
+    digest = xxhash.xxh3_128(repr(sorted((t, target.counts.get(t)) for t in target.nodes)).encode())
     for column in target.columns:
         array = column.array
         digest.update(f"{column.where} {column.dtype} {array.shape};".encode())

@@ -18,7 +18,7 @@ from tiering.artifacts.manifest import relation_key
 from tiering.artifacts.storage import entries, file_exists, is_folder
 from tiering.datasets.arrays import SourceArray, is_sparse
 from tiering.datasets.import_context import NODE, RELATION, Detector, ImportContext, Reader, files_that, one_line
-from tiering.datasets.named_arrays import NAMED_OPTIONS, NamedArrays, NamedNodes
+from tiering.datasets.named_arrays import NAMED_OPTIONS, NamedArrays
 from tiering.errors import BudgetError, CapabilityError, InputError, MissingError, quoted
 from tiering.formats.dataset import Dataset, EdgeData
 from tiering.formats.npy_file import read_start
@@ -132,7 +132,9 @@ def _no_edges(where: str, parts: Mapping[Any, Any]) -> InputError:
 def _add_nodes(target: NamedArrays, node_type: str, values: Mapping[Any, Any]) -> None:
     arrays = target.wrap(values, node_type)
     _, number = target.take(arrays, ("num_nodes",))
-    target.nodes[node_type] = NamedNodes(arrays, None if number is None else np.squeeze(number.array).tolist())
+    target.nodes[node_type] = arrays
+    if number is not None:
+        target.counts[node_type] = np.squeeze(number.array).tolist()
 
 
 def _add_edges(target: NamedArrays, relation: tuple[str, str, str], values: Mapping[Any, Any]) -> None:
@@ -183,8 +185,8 @@ def add_dgl_graph(graph: Any, target: NamedArrays) -> None:
     plain = len(graph.ntypes) == 1 and len(graph.canonical_etypes) == 1
     for node_type in graph.ntypes:
         name = NODE if plain else node_type
-        arrays = target.wrap(graph.nodes[node_type].data, name)
-        target.nodes[name] = NamedNodes(arrays, int(graph.num_nodes(node_type)))
+        target.nodes[name] = target.wrap(graph.nodes[node_type].data, name)
+        target.counts[name] = int(graph.num_nodes(node_type))
     for relation in graph.canonical_etypes:
         key = relation_key(renamed := RELATION if plain else tuple(relation))
         where, arrays = f"{target.where}: edges of {key}", graph.edges[relation].data
@@ -210,7 +212,7 @@ def add_matrix(matrix: Any, target: NamedArrays) -> None:
         ends, values = tuple(matrix._indices()), matrix._values()
     src, dst = (SourceArray.convert(ids, f"{target.where}: indices", target.path, target.scratch) for ids in ends)
     target.columns += [src, dst]
-    target.nodes[NODE] = NamedNodes({}, shape[0])
+    target.nodes[NODE], target.counts[NODE] = {}, shape[0]
     target.edges.append((EdgeData(RELATION, src.array, dst.array, target.where), {}))
     target.ignored += [f"{target.where}: values of entries"] if bool((values != 1).any()) else []
 

@@ -15,7 +15,7 @@ from tiering.artifacts.manifest import Relation, relation_key
 from tiering.artifacts.storage import file_exists, require_file
 from tiering.datasets.arrays import SourceArray
 from tiering.datasets.import_context import NODE, RELATION, Detector, ImportContext, Reader, one_line
-from tiering.datasets.named_arrays import NAMED_OPTIONS, NamedArrays, NamedNodes
+from tiering.datasets.named_arrays import NAMED_OPTIONS, NamedArrays, Values
 from tiering.datasets.options import node_count
 from tiering.datasets.readers.edge_list import read_text
 from tiering.errors import CapabilityError, InputError, MissingError, quoted
@@ -72,8 +72,9 @@ def _open_graphbolt(path: Path, context: ImportContext) -> Dataset:
             "preprocessed is not read)"
         )
     context.record_file(file)
-    target = NamedArrays(name, str(root), root, context.scratch, classes="whole")
-    target.nodes = {node_type: NamedNodes(num_nodes=number) for node_type, number in counts.items()}
+    target = NamedArrays(
+        name, str(root), root, context.scratch, "whole", {node_type: {} for node_type in counts}, counts
+    )
     for relation, edge_file in edges.items():
         if edge_file.format == "csv":
             columns = read_text(edge_file.path, context).finish_columns()
@@ -83,7 +84,7 @@ def _open_graphbolt(path: Path, context: ImportContext) -> Dataset:
         target.edges.append((EdgeData(relation, src, dst, str(edge_file.path)), {}))
     arrays: dict[Owner, dict[str, Any]] = {edge.relation: values for edge, values in target.edges}
     for owner, files in data.items():
-        values = arrays[owner] if owner in arrays else target.nodes.setdefault(str(owner), NamedNodes()).arrays
+        values = arrays[owner] if owner in arrays else target.nodes.setdefault(str(owner), {})
         described = owner if isinstance(owner, str) else relation_key(owner)
         values |= {
             "edge_weight" if n == "weights" and owner in arrays else n: f.read(f"{n} of {described}", context)
@@ -102,7 +103,7 @@ def _add_sets(target: NamedArrays, path: Path, tasks: Tasks, context: ImportCont
             column = None if file is None else file.read(f"the {split} nodes of {node_type}", context)
             if column is not None and column.array.ndim == 1:
                 column.numbers("node ids", "iu", "node ids as whole numbers")
-                target.nodes.setdefault(node_type, NamedNodes()).arrays[f"{split}_idx"] = column
+                target.nodes.setdefault(node_type, {})[f"{split}_idx"] = column
                 chosen.append((node_type, files.get(LABELS), column))
         if not chosen:
             continue
@@ -110,19 +111,21 @@ def _add_sets(target: NamedArrays, path: Path, tasks: Tasks, context: ImportCont
             context.notes["ignored_tasks"] = ignored
         for node_type in {node_type for node_type, *_ in chosen}:
             labelled = [(file, seeds) for other, file, seeds in chosen if other == node_type and file is not None]
-            _add_labels(target.nodes[node_type], labelled, context)
+            _add_labels(target.nodes[node_type], target.counts.get(node_type), labelled, context)
         return
     if tasks:
         context.warn(f"{path}: none of its {len(tasks)} tasks has nodes as seeds; there are no splits")
 
 
-def _add_labels(nodes: NamedNodes, labelled: list[tuple[DataFile, SourceArray]], context: ImportContext) -> None:
+def _add_labels(
+    nodes: Values, count: int | None, labelled: list[tuple[DataFile, SourceArray]], context: ImportContext
+) -> None:
     """Add the labels in files of the nodes of sets, -1 for the others; labels among the features come first."""
-    if not labelled or any(name in nodes.arrays for name in ("y", "label", LABELS)):
+    if not labelled or any(name in nodes for name in ("y", "label", LABELS)):
         return
     highest = max((int(seeds.array.max(initial=-1)) for _, seeds in labelled), default=-1)
-    rows = [int(column.array.shape[0]) for column in nodes.arrays.values() if column.array.ndim == 2]
-    count = nodes.num_nodes if nodes.num_nodes is not None else max([highest + 1, *rows])
+    rows = [int(column.array.shape[0]) for column in nodes.values() if column.array.ndim == 2]
+    count = max([highest + 1, *rows]) if count is None else count
     arrays = [(values := file.read("labels", context), values.labels(), seeds) for file, seeds in labelled]
     dtype = np.result_type(np.int8, *(part.dtype for _, part, _ in arrays))
     labels = context.scratch.array((count, *arrays[0][1].shape[1:]), dtype)
@@ -136,7 +139,7 @@ def _add_labels(nodes: NamedNodes, labelled: list[tuple[DataFile, SourceArray]],
             raise InputError(f"{seeds.where}: expected node ids in 0..{count - 1}, found others; correct it")
         labels[ids] = part
     path = labelled[0][0].path
-    nodes.arrays[LABELS] = SourceArray(str(path), labels, dtype.name, path)
+    nodes[LABELS] = SourceArray(str(path), labels, dtype.name, path)
 
 
 def _read_metadata(
