@@ -142,7 +142,11 @@ def make_splits(labelled: Mask | None, num_nodes: int, context: ImportContext) -
             notes["order"] = "ids"
         else:
             notes["seed"] = context.options.split_seed
-            pool = pool[np.argsort(_hash(pool, context.options.split_seed), kind="stable")]
+            hashed = pool.astype(np.uint64) + np.uint64((0x9E3779B97F4A7C15 * (notes["seed"] + 1)) % 2**64)
+            for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+                hashed ^= hashed >> np.uint64(shift)
+                hashed *= np.uint64(factor)
+            pool = pool[np.argsort(hashed ^ (hashed >> np.uint64(31)), kind="stable")]
     splits = {
         name: pool[start:end].astype(np.int64) for name, (start, end) in zip(SPLIT_FILES, pairwise(ends), strict=False)
     }
@@ -152,12 +156,3 @@ def make_splits(labelled: Mask | None, num_nodes: int, context: ImportContext) -
         raise InputError(f"{context.notes['source']}: {problem}; give train a larger fraction, or check the labels")
     context.notes["splits"] = notes
     return {name: ids for name, ids in splits.items() if ids.size}
-
-
-def _hash(ids: Ids, seed: int) -> npt.NDArray[np.uint64]:
-    x = ids.astype(np.uint64) + np.uint64((0x9E3779B97F4A7C15 * (seed + 1)) % 2**64)
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        x ^= x >> np.uint64(shift)
-        x *= np.uint64(factor)
-    mixed: npt.NDArray[np.uint64] = x ^ (x >> np.uint64(31))
-    return mixed

@@ -168,7 +168,19 @@ def _open_dgl(path: Path, context: ImportContext) -> Dataset:
             f"({format_bytes(budget.limit)}); give --memory {budget.advised(needed)} or more, or save the arrays with "
             "numpy.save and import those"
         )
-    graphs, labels = _load(path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            dgl = importlib.import_module("dgl")
+        except Exception as error:  # a DGL that does not fit the torch installed raises anything
+            raise CapabilityError(
+                f"{path}: DGL's own files are read by DGL, which cannot be imported here ({type(error).__name__}); "
+                "pip install 'tiering[dgl]', or save the arrays with numpy.save and import those"
+            ) from error
+        try:
+            graphs, labels = dgl.load_graphs(str(path))
+        except Exception as error:
+            raise InputError(f"{path}: DGL cannot read it ({one_line(error)}); get the file again") from error
     if len(graphs) != 1:
         raise InputError(f"{path}: expected one graph, found {len(graphs)}; save the one meant with save_graphs")
     context.record_file(path)
@@ -215,23 +227,6 @@ def add_matrix(matrix: Any, target: NamedArrays) -> None:
     target.nodes[NODE], target.counts[NODE] = {}, shape[0]
     target.edges.append((EdgeData(RELATION, src.array, dst.array, target.where), {}))
     target.ignored += [f"{target.where}: values of entries"] if bool((values != 1).any()) else []
-
-
-def _load(path: Path) -> tuple[list[Any], dict[str, Any]]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            dgl = importlib.import_module("dgl")
-        except Exception as error:  # a DGL that does not fit the torch installed raises anything
-            raise CapabilityError(
-                f"{path}: DGL's own files are read by DGL, which cannot be imported here ({type(error).__name__}); "
-                "pip install 'tiering[dgl]', or save the arrays with numpy.save and import those"
-            ) from error
-        try:
-            graphs, labels = dgl.load_graphs(str(path))
-        except Exception as error:
-            raise InputError(f"{path}: DGL cannot read it ({one_line(error)}); get the file again") from error
-    return graphs, labels
 
 
 def _is_dgl_file(path: Path) -> bool:
