@@ -169,7 +169,7 @@ def _document(source: DatasetSpec) -> dict[str, Any]:
         "files": [{name: getattr(file, name) for name in shown} for file in source.files],
         "graph_bytes": sizes and sizes[0].graph_bytes(),
         "least_memory": sizes and sizes[1],
-        "defects": [{"id": d.id, "text": d.text, "cure": d.cure} for d in source.defects],
+        "defects": [{name: defect[name] for name in ("id", "text", "cure")} for defect in source.defects],
     }
 
 
@@ -187,6 +187,6 @@ def _print(source: DatasetSpec) -> None:
         Fields({source.name: source.title, **fields}),
         *([Table("Nodes and edges", ("type, relation", "number"), counts)] if counts else []),
         Table(f"Files, in {roots}", ("file", "holds", "size"), list_files(source), left=2),
-        *(f"- {defect.text} ({defect.id}) {defect.cure}" for defect in source.defects),
+        *(f"- {defect['text']} ({defect['id']}) {defect['cure']}" for defect in source.defects),
         f"next: tiering import DIR --spec {source.name} --out GRAPH",
     )

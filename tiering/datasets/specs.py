@@ -53,16 +53,6 @@ class SpecFile:
 
 
 @dataclass(frozen=True)
-class Defect:
-    """A known defect of a dataset."""
-
-    id: str  # place of the report: a repository and a number, or a program
-    text: str
-    cure: str
-    names: bool = False  # whether files may have changed names
-
-
-@dataclass(frozen=True)
 class DatasetSpec:
     """The specification of one size of a published dataset; fields are those of ``data_specs/sources.md``."""
 
@@ -81,7 +71,7 @@ class DatasetSpec:
     splits: str  # origin of splits, in words
     classes: Mapping[str, int] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)  # of the import; the user's own come first
-    defects: tuple[Defect, ...] = ()
+    defects: tuple[Mapping[str, Any], ...] = ()  # id, text, cure; names: whether files may have changed names
 
     def count(self, name: str) -> int | None:
         """Return the number of nodes of a type, or of edges of a relation's folder, at least roughly."""
@@ -145,12 +135,11 @@ def _read(path: Path) -> list[DatasetSpec]:
 
 def _make_spec(document: Mapping[str, Any], size: str, variant: Mapping[str, Any]) -> DatasetSpec:
     about = ("title", "home", "licence", "citation", "format", "labels", "splits", "classes", "options")
-    defects = [entry for entry in document.get("defects", []) if size in entry.get("variants", [size])]
     return DatasetSpec(
         name=variant["name"],
         roots=tuple(root.replace("{size}", size) for root in document["roots"]),
         files=tuple(file for entry in document["files"] for file in _files(entry, size, variant)),
-        defects=tuple(Defect(d["id"], d["text"], d["cure"], d.get("names", False)) for d in defects),
+        defects=tuple(defect for defect in document.get("defects", []) if size in defect.get("variants", [size])),
         **{key: document[key] for key in about if key in document},
         **{key: variant.get(key, {}) for key in ("nodes", "edges", "about")},
     )
@@ -256,7 +245,7 @@ def describe_file(file: SpecFile) -> str:
 
 def _advise_renaming(spec: DatasetSpec, file: SpecFile, root: Path) -> str | None:
     """Return advice where names are mixed up: the file lies there under another name, or another one under its name."""
-    reported = next((f" ({d.id}: {d.text})" for d in spec.defects if d.names), "")
+    reported = next((f" ({d['id']}: {d['text']})" for d in spec.defects if d.get("names")), "")
     for other in spec.files:
         if other is not file and _has_size(root / file.path, other):
             return f"it has the size of {other.path}: give the files their names back{reported}"
