@@ -322,3 +322,12 @@ def test_wide_tables_are_read_in_pieces_of_few_rows(tmp_path, peak_memory):
         graph = tiering.import_graph(source, tmp_path / "g", memory=own + (300 << 20), **tables)
     assert graph.feature_table("a").dim == 64
     assert peak.bytes - own < 200 << 20  # 345 MiB when read by the million rows
+
+
+def test_the_row_number_as_edge_data(tmp_path):
+    (source := tmp_path / "e.csv").write_text("h,r,t\na,x,b\nb,y,c\n,x,c\nc,x,a\n")
+    options = {"type_column": "r", "edge_data": "#", "string_ids": True}
+    graph = tiering.import_graph(source, tmp_path / "g", src_column="h", dst_column="t", edge_ids=True, **options)
+    rows = {relation[1]: graph.edge_data(relation) for relation in graph.relations}
+    assert {name: sorted(data["row"].tolist()) for name, data in rows.items()} == {"x": [0, 3], "y": [1]}
+    assert {name: sorted(data["edge_ids"].tolist()) for name, data in rows.items()} == {"x": [0, 1], "y": [0]}

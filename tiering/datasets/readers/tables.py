@@ -27,7 +27,15 @@ from tiering.datasets.options import COLUMN_OPTIONS, TABLE_OPTIONS, TEXT_OPTIONS
 from tiering.datasets.readers import edge_list, parquet
 from tiering.datasets.scratch import GrowingFile, chunks, first_wrong
 from tiering.datasets.table_files import Column, TableFile, refuse_unknown
-from tiering.datasets.table_specs import TableSpec, clean_name, graphstorm_tables, neo4j_tables, neo4j_types, strip_type
+from tiering.datasets.table_specs import (
+    ROW,
+    TableSpec,
+    clean_name,
+    graphstorm_tables,
+    neo4j_tables,
+    neo4j_types,
+    strip_type,
+)
 from tiering.datasets.text import read_blocks
 from tiering.errors import InputError, MissingError, quoted
 from tiering.formats.dataset import Dataset, EdgeData
@@ -201,7 +209,7 @@ def _read_edges(table: _Table, sorters: dict[str, NameIds], named: set[str], con
             column.refuse_nulls(types, "a type of each edge")
             table.add_classes(types.filter(valid), "types of edges", column.where, context)
         for column in [*columns["weight"], *columns["data"]]:
-            values, key = column.numbers(), clean_name(strip_type(column.name))
+            values, key = column.numbers(), "row" if column.name == ROW else clean_name(strip_type(column.name))
             if column in columns["weight"]:
                 check_weights(values, column.where, column.row)
                 key = "weight"
