@@ -186,14 +186,15 @@ def is_mtx(path: Path) -> bool:
 
 
 def read_blocks(
-    path: Path, what: str, start: TextBlock | None = None, syntax: TextSyntax | None = None, strict: bool = True
-) -> Iterator[TextBlock]:
-    """Read a text, plain or gzip, from `start` on, in blocks of whole records; `strict`: no carriage returns alone."""
+    path: Path, what: str, start: TextBlock | None = None, syntax: TextSyntax | None = None, strict: bool = True,
+    most: int | None = None,
+) -> Iterator[TextBlock]:  # fmt: skip
+    """Read a text, plain or gzip, from `start` on, in blocks of records, of `most` bytes; `strict`: no lone returns."""
     syntax, start = syntax or TextSyntax("\t"), start or TextBlock(b"")
     line, offset = start.line, start.offset
     with _open(path) as file, progress(path.stat().st_size, what, "B", scale=True) as bar:
         file.seek(offset)
-        for raw in _blocks(file, path, line, syntax):
+        for raw in _blocks(file, path, line, syntax, min(BLOCK_BYTES, most or BLOCK_BYTES)):
             if offset == 0 and raw.startswith(codecs.BOM_UTF8):
                 raw, offset = raw.removeprefix(codecs.BOM_UTF8), len(codecs.BOM_UTF8)
             # Carriage returns alone once ended lines: comments and line numbers would be wrong.
@@ -227,12 +228,12 @@ def _open(path: Path) -> BinaryIO:
     return cast(BinaryIO, gzip.open(path, "rb")) if packed else path.open("rb")
 
 
-def _blocks(file: BinaryIO, path: Path, line: int, syntax: TextSyntax) -> Iterator[bytes]:
+def _blocks(file: BinaryIO, path: Path, line: int, syntax: TextSyntax, size: int) -> Iterator[bytes]:
     """Yield blocks that end at the end of a record; `line` is the number of the first line."""
     rest, first = b"", file.tell() == 0
     while True:
         try:
-            data = file.read(BLOCK_BYTES)
+            data = file.read(size)
         except (OSError, EOFError, zlib.error) as error:
             raise InputError(f"{path}: damaged or cut gzip data ({error}); get the file again") from error
         if not data:
