@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tight_memory import ROW_BYTES, least_memory, spare, tight_loader, wide_graph, wide_hetero_graph
 
 from tiering import native
-from tiering.errors import BudgetError, InputError
+from tiering.errors import BudgetError
 from tiering.loader.batches import lookahead as looking
 from tiering.memory import own_memory
 from tiering.readahead import disk_speed
@@ -140,12 +140,6 @@ def test_a_window_fixed_by_hand_is_used(layout, options):
     choice, counted = loader.lookahead.choice, loader.lookahead.buffer.counters()
     assert choice.window == math.ceil(2 * choice.parts)
     assert -(-len(loader) // 2) <= counted["rounds"] < choice.parts * len(loader)
-
-
-@pytest.mark.parametrize("window", [0, -1, True, 1.5, "all", None])
-def test_a_window_that_is_none_is_refused(layout, options, window):
-    with pytest.raises(InputError, match="window: expected a whole number of at least 1, or auto"):
-        layout.loader(**options, window=window)
 
 
 def test_rows_that_fit_are_read_once_and_never_again(layout, options, engine):

@@ -9,38 +9,12 @@ import numpy as np
 import pytest
 from child_process import in_child
 from gpu_batches import assert_same
-from simulated_gpu import resident_share
 
 from tiering.errors import BudgetError, CapabilityError, InputError
-from tiering.formats.layout import Layout
 from tiering.loader.batches.pipeline import StageError
 
 BACK = [[("author", "writes", "paper"), ("paper", "written_by", "author")], [("paper", "cites", "paper")]]
 """Metapaths from papers to papers."""
-
-
-def make_resident(monkeypatch, share):
-    """Layouts say that a share of each relation's columns lies in the memory of the GPU."""
-    monkeypatch.setattr(Layout, "adjacency_prefix", resident_share(share, weights=True))
-
-
-@pytest.mark.parametrize("share", [0, 0.3, 1])
-@pytest.mark.parametrize("frontier", ["all", "new"])
-@pytest.mark.parametrize(
-    ("sampler", "fanouts"),
-    [("uniform", "4,3,2"), ("replacement", "5,4"), ("weighted", "4,3"), ("full", "-1,-1"), ("uniform", "60,2")],
-)
-@pytest.mark.parametrize("data", ["small_graph", "hetero_graph"])
-def test_same_batches(gpu, kit, build, monkeypatch, share, frontier, sampler, fanouts, data):
-    make_resident(monkeypatch, share)
-    layout = build(getattr(kit, data)())
-    options = {"fanouts": fanouts, "batch_size": 32, "seed": 9, "frontier": frontier, "sampler": sampler}
-    here, there = layout.loader(**options), layout.loader(device="cuda", **options)
-    for epoch in range(2):
-        pairs = list(zip(there.epoch(epoch), here.epoch(epoch), strict=True))
-        assert len(pairs) == len(here)
-        for found, expected in pairs:
-            assert_same(found, expected)
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def graphs(draw):
     frontier=st.sampled_from(["all", "new"]),
     share=st.sampled_from([0.0, 0.5, 1.0]),
 )
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_same_batches(gpu, kit, tmp_path, monkeypatch, graph, sampler, frontier, share):
     sizes, edges, fanouts, seeds = graph
     rng = np.random.default_rng(len(seeds))
