@@ -18,6 +18,7 @@ from tiering.formats.graph import Graph
 from tiering.run.carrier import ClusterOptions
 from tiering.run.grid import Grid
 from tiering.run.job import Job
+from tiering.run.options import ClusterOptions
 from tiering.scores import hops
 from tiering.scores import plan as score_plan
 
@@ -31,7 +32,8 @@ OPTIONS = {"epochs": 1, "first_epoch": 1, "batch_size": 16, "seed": 5}
 def small(monkeypatch):
     """Tasks may be as small as tests want them, and make all scores; nothing need outlast the machine."""
     monkeypatch.setattr(os, "fsync", lambda file: None)
-    monkeypatch.setattr(Grid, "of", classmethod(lambda cls, memory=None, shards=None: cls(memory or LEAST, shards)))
+    cut = property(lambda options: Grid(options.task_memory or LEAST, options.shards))
+    monkeypatch.setattr(ClusterOptions, "grid", cut)
     monkeypatch.setattr(score_plan, "_count_tasks", lambda *_: 1)
 
 

@@ -137,7 +137,7 @@ def sampler():
 @pytest.mark.parametrize(
     ("counter", "words"),
     [
-        (np.zeros(20, np.int32), "int64 array of shape .20,. to add to, found int32"),
+        (np.zeros(20, np.int32), "int64 array of shape .20,., found int32"),
         (np.zeros(20), "found float64"),
         (np.zeros(19, np.int64), r"found int64 of shape \(19,\)"),
         (np.zeros((20, 2), np.int64)[:, 0], r"strides \(16,\)"),
