@@ -18,7 +18,6 @@ from tiering.formats.graph import Graph
 from tiering.run.carrier import ClusterOptions
 from tiering.run.grid import Grid
 from tiering.run.job import Job
-from tiering.run.options import ClusterOptions
 from tiering.scores import hops
 from tiering.scores import plan as score_plan
 
