@@ -84,8 +84,9 @@ def _problems(value: Any, rules: Any, name: str, where: str) -> Iterator[tuple[s
             kind, words, check = _CHECKS[keyword]
             if (not kind or _is(value, kind)) and not check(value, rule, fits):
                 yield where, f"{quoted(value)} {words} {rule!r}"
-        for place, part, inner in _parts(value, keyword, rule, rules):
-            yield from _problems(part, inner, name, where + place)
+        else:
+            for place, part, inner in _parts(value, keyword, rule, rules):
+                yield from _problems(part, inner, name, where + place)
 
 
 def _parts(value: Any, keyword: str, rule: Any, rules: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
