@@ -64,11 +64,11 @@ class VisitCounter {
     top_.resize(distinct_);
     int64_t size = 0;
     for (int32_t i = 0; i < distinct_; ++i) {
-      top_[size] = {counts_[i], 0, ids_[i]};
+      top_[size] = {counts_[i], static_cast<uint64_t>(ids_[i]), ids_[i]};
       size += counts_[i] >= least;
     }
-    for (int64_t i = 0; i < size; ++i) keys.prefetch(top_[i].id);
-    for (int64_t i = 0; i < size; ++i) top_[i].key = keys.key_of(top_[i].id);
+    for (int64_t i = 0; keys.data != nullptr && i < size; ++i) keys.prefetch(top_[i].id);
+    for (int64_t i = 0; keys.data != nullptr && i < size; ++i) top_[i].key = keys.key_of(top_[i].id);
     const auto before = [](const Visited& a, const Visited& b) {
       return a.count != b.count ? a.count > b.count : a.key < b.key;
     };

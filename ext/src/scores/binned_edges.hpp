@@ -103,7 +103,7 @@ class ColumnRanks {
   static constexpr int64_t kStrip = 4096, kWordBits = 64;  ///< columns counted together, and of a word
 
   /// Finds the columns of each kind, and the first rank of each strip. Whether the offsets ascend.
-  bool find_kinds(std::span<const int64_t> indptr, int threads) {
+  [[gnu::noinline]] bool find_kinds(std::span<const int64_t> indptr, int threads) {
     std::atomic<bool> ascending{true};
     const int64_t strips = (num_columns_ + kStrip - 1) / kStrip;
     begins_.assign(static_cast<size_t>(strips) + 1, {0, 0});
@@ -286,7 +286,8 @@ class BinnedEdges {
   int64_t bucket(ColumnKind kind, int64_t bin) const { return static_cast<int64_t>(kind) * bins_.num_buckets() + bin; }
 
   template <typename Index>
-  void count_edges(const CscView& csc, std::span<const Index> indices, const DirectFile& file, const Poll& poll) {
+  [[gnu::noinline]] void count_edges(const CscView& csc, std::span<const Index> indices, const DirectFile& file,
+                                     const Poll& poll) {
     const int64_t num_src = bins_.num_keys, all_keys = bins_.num_buckets() << bins_.shift;
     for_cuts(runs_.chunks, csc.num_edges(), [&](int64_t begin, int64_t end, int chunk) {
       std::vector<int64_t> counts(static_cast<size_t>(runs_.grid.num_buckets()), 0);
@@ -306,8 +307,8 @@ class BinnedEdges {
 
   /// Sends the entries of a chunk to their bins.
   template <typename Index>
-  void write_chunk(const CscView& csc, const Index* indices, const DirectFile& file, int chunk, EdgeWriter& writer,
-                   const Poll& poll) {
+  [[gnu::noinline]] void write_chunk(const CscView& csc, const Index* indices, const DirectFile& file, int chunk,
+                                     EdgeWriter& writer, const Poll& poll) {
     const auto [begin, end] = even_cut(csc.num_edges(), runs_.chunks, chunk);
     const int64_t start = column_at(csc.indptr, begin);
     auto& starts = starts_[static_cast<size_t>(chunk)];
@@ -323,8 +324,8 @@ class BinnedEdges {
 
   /// Sends the entries [first, last), all of columns of one kind, from the walk's column on.
   template <typename Index>
-  void put_entries(ColumnKind kind, const int64_t* ends, const Index* indices, int64_t first, int64_t last, Walk& walk,
-                   BlockStarts& starts, EdgeWriter& writer) {
+  [[gnu::noinline]] void put_entries(ColumnKind kind, const int64_t* ends, const Index* indices, int64_t first,
+                                     int64_t last, Walk& walk, BlockStarts& starts, EdgeWriter& writer) {
     const int64_t shifted = bucket(kind, 0) << bins_.shift;
     const BinnedEdge source_mask = (BinnedEdge{1} << bins_.shift) - 1;
     auto ahead = [&](int64_t k) { prefetch_stream(indices + k); };

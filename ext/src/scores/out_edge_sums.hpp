@@ -206,7 +206,7 @@ class OutEdgeSums {
   }
 
   /// Writes the value of every edge of low degree of the group and relation, in the order of the edges.
-  void expand(const SumGroup& group, size_t r, const Sources& sources) {
+  [[gnu::noinline]] void expand(const SumGroup& group, size_t r, const Sources& sources) {
     const Relation& relation = *relations_[r];
     const auto [first_bin, end_bin] = plan_->own_bins(group, r);
     if (first_bin == end_bin) return;
@@ -231,7 +231,7 @@ class OutEdgeSums {
   }
 
   /// Adds the values of the piece's edges.
-  void gather(const SumPiece& piece, const Sources& sources, double* sums) const {
+  [[gnu::noinline]] void gather(const SumPiece& piece, const Sources& sources, double* sums) const {
     const SumBin& bin = plan_->bins()[static_cast<size_t>(piece.bin)];
     const BinnedEdge* const edges = bin.spilled ? sources.spilled : sources.resident;
     plan_->visit_parts(piece, [&](size_t r, ColumnKind kind, int64_t from, int64_t to) {
@@ -255,7 +255,7 @@ class OutEdgeSums {
 
   /// Sums a piece. Those of a bin that has several are added up in order: a thread waits for its turn, which comes, as
   /// pieces are taken in order.
-  void sum_piece(const SumPiece& piece, const Sources& sources, double* own, const Use& use) {
+  [[gnu::noinline]] void sum_piece(const SumPiece& piece, const Sources& sources, double* own, const Use& use) {
     const int64_t stride = plan_->sum_stride(), pieces = plan_->bins()[static_cast<size_t>(piece.bin)].pieces;
     std::fill_n(own, stride, 0.0);
     gather(piece, sources, own);
