@@ -42,7 +42,7 @@ def gather(sizes: Sizes) -> Iterator[Comparison]:
         data, out = whole[: rows * row_bytes].reshape(rows, row_bytes), out_bytes[: count * row_bytes]
         out = out.reshape(count, row_bytes)
         ids = np.random.default_rng(row_bytes).integers(0, rows, count)
-        table = native.TieredTable(row_bytes, [0, 0, rows, rows], None, [], data.ravel(), None, 0, 1, 1, row_bytes)
+        table = native.TieredTable(row_bytes, [0, 0, rows, rows], None, [], data.ravel(), None)
         values, found = data.view(np.float32), out.view(np.float32)
         tensors = [torch.from_numpy(array) for array in (values, ids, found)]
 

@@ -153,8 +153,14 @@ def make_layout(out: Path, reordered: Graph, **more: object) -> None:
             writer.external[f"ssd-{image}"] = External.of(Path(file.name), len(content), file_digests(file))
         types = {"num_nodes": 4, "dim": 3, "dtype": "float32", "row_bytes": 12, "ssd_rows": vars(ssd)}
         ranges = {"gpu": [0, 1], "peer": [1, 2], "cpu": [2, 3], "ssd": [3, 4]}
-        body = {"page_bytes": 512, "num_images": 2, "num_peers": 2, "node_types": {"paper": {**types, **ranges}}}
-        writer.commit({**body, **more}, _stage("layout", graph=reordered.digest))
+        body = {
+            "page_bytes": 512,
+            "unit_bytes": 512,
+            "num_images": 2,
+            "num_peers": 2,
+            "node_types": {"paper": {**types, **ranges}},
+        }
+        writer.commit({**body, **more}, _stage("layout", graph=reordered.digest), ("units",))
 
 
 def make_edge_layout(out: Path, graph: Graph, folder: Path) -> None:
@@ -181,8 +187,8 @@ def make_edge_layout(out: Path, graph: Graph, folder: Path) -> None:
         paper |= {"gpu": [0, 1], "peer": [1, 1], "cpu": [1, 4], "ssd": [4, 4]}
         edges |= {"gpu": [0, 1], "peer": [1, 1], "cpu": [1, 2], "ssd": [2, 4]}
         tables = {"node_types": {"paper": paper}, "edge_tables": {"paper:cites:paper": edges}}
-        body = {"page_bytes": 512, "num_images": 1, "num_peers": 0, **tables}
-        writer.commit(body, _stage("layout", graph=reordered.digest), ("edge_tables",))
+        body = {"page_bytes": 512, "unit_bytes": 512, "num_images": 1, "num_peers": 0, **tables}
+        writer.commit(body, _stage("layout", graph=reordered.digest), ("units", "edge_tables"))
 
 
 def make_split_layout(out: Path, reordered: Graph) -> None:

@@ -176,7 +176,8 @@ def test_the_check_of_schemas_says_what_jsonschema_says(path):
 
 def test_every_keyword_of_the_schemas_is_known():
     silent = {"$schema", "$id", "$defs", "title", "description", "then", "else"}
-    parts = {"$ref", "if", "allOf", "items", "propertyNames", "properties", "additionalProperties", "required"}
+    parts = {"$ref", "if", "allOf", "items", "propertyNames", "properties", "additionalProperties", "required",
+             "dependentRequired"}  # fmt: skip
     names = {"properties", "$defs", "dependentRequired"}
 
     def keywords(rules):

@@ -94,7 +94,7 @@ extern "C" void* nvme_begin(int pairs, int depth, int64_t page_bytes, int64_t ro
     return nullptr;
   cudaDeviceSynchronize();
   if (!silent) play_drive<<<pairs, 32, 0, run->player>>>(drives, image, run->words + 1);
-  const SsdGeometry geometry{0, row_bytes, page_bytes / row_bytes, page_bytes, 1};
+  const SsdGeometry geometry{0, row_bytes, page_bytes / row_bytes, page_bytes, page_bytes, 1};
   tiering::cuda::read_drive_rows(drives, {geometry, row_bytes, rows, targets, count, out}, stream);
   return run;
 }

@@ -35,14 +35,17 @@ constexpr int64_t kMaxRead = 64 << 10;  // reads of neighbouring pages are merge
 constexpr int64_t kSector = 4096;
 
 std::unique_ptr<SsdReader> open_reader(const std::vector<std::string>& paths, int64_t page_bytes,
-                                       const std::string& engine, int depth, const std::string& direct) {
+                                       const std::string& engine, int depth, const std::string& direct,
+                                       int64_t row_bytes) {
   TIERING_EXPECT(!paths.empty(), "paths: expected at least one image");
   TIERING_EXPECT(page_bytes >= 512 && page_bytes <= (64 << 20) && (page_bytes & (page_bytes - 1)) == 0,
                  "page_bytes: expected a power of two from 512 to 64 Mi, found ", page_bytes);
   auto images = ImageSet::open(paths, parse_direct(direct));
-  // A page rounded to sectors at both ends must fit one read.
+  TIERING_EXPECT(row_bytes >= 1 && row_bytes <= (1 << 30), "row_bytes: expected 1 to 1 Gi, found ", row_bytes);
+  // A row rounded to pages or sectors at both ends must fit one read.
   const EngineOptions options{.depth = depth,
-                              .max_read = static_cast<uint32_t>(std::max(kMaxRead, page_bytes + 2 * kSector))};
+                              .max_read = static_cast<uint32_t>(std::max(
+                                  kMaxRead, round_up(row_bytes, kSector) + 2 * std::max(page_bytes, kSector)))};
   return std::make_unique<SsdReader>(std::move(images), options, engine);
 }
 
@@ -60,8 +63,8 @@ const std::byte* rows_of(std::span<const std::byte> array, int64_t rows, int64_t
 
 void init_table(BoundTable* self, int64_t row_bytes, const std::vector<int64_t>& ends,
                 const std::optional<Bytes<"gpu">>& gpu, const std::vector<Bytes<"peers">>& peers,
-                const std::optional<Bytes<"cpu">>& cpu, SsdReader* reader, int64_t first_page, int64_t stride,
-                int64_t rows_per_page, int64_t page_bytes, const Checksums& checksums,
+                const std::optional<Bytes<"cpu">>& cpu, SsdReader* reader, int64_t first_unit, int64_t stride,
+                int64_t rows_per_unit, int64_t unit_bytes, int64_t page_bytes, const Checksums& checksums,
                 const std::optional<Bytes<"ssd">>& ssd) {
   TIERING_EXPECT(row_bytes >= 1, "row_bytes: expected at least 1, found ", row_bytes);
   TIERING_EXPECT(ends.size() == 4 && ends[0] >= 0 && std::is_sorted(ends.begin(), ends.end()),
@@ -70,7 +73,7 @@ void init_table(BoundTable* self, int64_t row_bytes, const std::vector<int64_t>&
   TieredTable table{.row_bytes = row_bytes,
                     .ranges = {ends[0], ends[1], ends[2], ends[3]},
                     .memory = {},
-                    .ssd = {first_page, stride, rows_per_page, page_bytes, images},
+                    .ssd = {first_unit, stride, rows_per_unit, unit_bytes, page_bytes, images},
                     .reader = reader,
                     .checksums = all(checksums)};
   const std::span<const std::byte> none;
@@ -84,11 +87,11 @@ void init_table(BoundTable* self, int64_t row_bytes, const std::vector<int64_t>&
   if (ssd) table.memory.ssd = rows_of(ssd->get(), ends[3] - ends[2], row_bytes, "ssd");
   if (ends[3] > ends[2] && !ssd) {
     TIERING_EXPECT(reader != nullptr, "reader: expected one, because the ssd tier has rows");
-    TIERING_EXPECT(first_page >= 0 && stride >= row_bytes && rows_per_page >= 0 && rows_per_page * stride <= page_bytes,
-                   "ssd rows: stride, rows per page and page size do not fit together");
+    TIERING_EXPECT(table.ssd.sound(row_bytes),
+                   "ssd rows: stride, rows per unit, unit, page and images do not fit together");
   }
   if (const int64_t rows = ends[3] - ends[2]; rows > 0 && !checksums.empty())
-    expect_checksums(table.checksums, table.ssd, (table.ssd.address(rows - 1) + row_bytes - 1) / page_bytes + 1);
+    expect_checksums(table.checksums, table.ssd, table.ssd.end_unit(rows));
   new (self) BoundTable{std::move(table), gpu, peers, cpu, ssd, nb::find(reader), checksums};
 }
 
@@ -158,7 +161,8 @@ void bind_io(nb::module_& m) {
       "data"_a, "page_bytes"_a, Release());
 
   nb::class_<SsdReader>(m, "SsdReader")
-      .def(nb::new_(&open_reader), "paths"_a, "page_bytes"_a, "engine"_a, "depth"_a, "direct"_a = "auto", Release())
+      .def(nb::new_(&open_reader), "paths"_a, "page_bytes"_a, "engine"_a, "depth"_a, "direct"_a = "auto",
+           "row_bytes"_a = 1, Release())
       .def_prop_ro("engine", [](const SsdReader& r) { return std::string(r.engine_name()); })
       .def_prop_ro("fallback", &fallback_of, Release())
       .def_prop_ro("depth", [](const SsdReader& r) { return r.options.depth; })
@@ -190,7 +194,7 @@ void bind_io(nb::module_& m) {
 
   nb::class_<BoundTable>(m, "TieredTable")
       .def("__init__", &init_table, "row_bytes"_a, "ends"_a, "gpu"_a.none(), "peers"_a, "cpu"_a.none(),
-           "reader"_a.none(), "first_page"_a = 0, "stride"_a = 0, "rows_per_page"_a = 0, "page_bytes"_a = 0,
-           "checksums"_a = nb::make_tuple(), "ssd"_a = nb::none())
+           "reader"_a.none(), "first_unit"_a = 0, "stride"_a = 0, "rows_per_unit"_a = 0, "unit_bytes"_a = 0,
+           "page_bytes"_a = 0, "checksums"_a = nb::make_tuple(), "ssd"_a = nb::none())
       .def("gather", &gather_into, "ids"_a, "out"_a, "threads"_a = 1, Release());
 }

@@ -10,7 +10,7 @@ using namespace tiering::bind;
 
 namespace {
 
-/// rows, bytes of a row, first page, stride, rows per page
+/// rows, bytes of a row, first unit, stride, rows per unit
 using Tables = std::vector<std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t>>;
 /// bytes of a row, slots
 using Pools = std::vector<std::pair<int64_t, int64_t>>;
@@ -18,10 +18,13 @@ using RowLists = std::vector<Values<const uint32_t, "batches">>;
 using Slots = std::span<uint32_t>;
 using IdLists = std::vector<Values<const int64_t, "ids">>;
 
-SsdRows ssd_rows(const Tables& tables, int64_t page_bytes, int64_t num_images) {
+/// bytes of a unit, of a page
+using Shape = std::pair<int64_t, int64_t>;
+
+SsdRows ssd_rows(const Tables& tables, const Shape& shape, int64_t num_images) {
   std::vector<SsdTable> made;
-  for (const auto& [rows, row_bytes, first_page, stride, rows_per_page] : tables)
-    made.push_back({rows, row_bytes, {first_page, stride, rows_per_page, page_bytes, num_images}});
+  for (const auto& [rows, row_bytes, first_unit, stride, rows_per_unit] : tables)
+    made.push_back({rows, row_bytes, {first_unit, stride, rows_per_unit, shape.first, shape.second, num_images}});
   return SsdRows(std::move(made));
 }
 
@@ -149,12 +152,12 @@ struct BufferArrays {
 struct BoundBuffer : BufferArrays, RowBuffer {  // in this order: readers end before the arrays do
   std::vector<int64_t> begins;
 
-  BoundBuffer(const Tables& tables, const std::vector<int64_t>& ssd_begins, int64_t page_bytes,
+  BoundBuffer(const Tables& tables, const std::vector<int64_t>& ssd_begins, const Shape& shape,
               const std::vector<std::string>& images, const Pools& pools, const Values<std::byte, "arena">& memory,
               const std::string& engine, const std::string& direct, int depth, int64_t max_read,
               const std::vector<Values<const uint32_t, "checksums">>& sums)
       : BufferArrays{memory, sums},
-        RowBuffer(ssd_rows(tables, page_bytes, static_cast<int64_t>(images.size())), slot_pools(pools), images,
+        RowBuffer(ssd_rows(tables, shape, static_cast<int64_t>(images.size())), slot_pools(pools), images,
                   parse_direct(direct), BufferOptions{engine, depth, max_read}, all(sums), memory.get().data()),
         begins(ssd_begins) {
     TIERING_EXPECT(begins.size() == tables.size(), "begins: expected one of each table");
@@ -189,10 +192,10 @@ struct BoundBuffer : BufferArrays, RowBuffer {  // in this order: readers end be
 };
 
 /// Per round of a plan: first and last batch, rows needed, rows to read, then reads and bytes for each gap.
-Shaped<Buffer<int64_t>, 2> simulate_rounds(const Tables& tables, int64_t page_bytes, int64_t num_images,
+Shaped<Buffer<int64_t>, 2> simulate_rounds(const Tables& tables, const Shape& shape, int64_t num_images,
                                            const Pools& pools, int64_t window, int64_t horizon, const RowLists& batches,
                                            const std::vector<int64_t>& gaps, int64_t align, int64_t max_read) {
-  const SsdRows rows = ssd_rows(tables, page_bytes, num_images);
+  const SsdRows rows = ssd_rows(tables, shape, num_images);
   LookaheadPlan plan(rows, slot_pools(pools));
   plan.set_window(window, horizon);
   std::vector<int64_t> found;
@@ -220,18 +223,18 @@ Shaped<Buffer<int64_t>, 2> simulate_rounds(const Tables& tables, int64_t page_by
 }
 
 /// The parts in which a buffer with such slots takes a batch.
-std::vector<Buffer<uint32_t>> cut_rows(const Tables& tables, int64_t page_bytes, const Pools& pools,
+std::vector<Buffer<uint32_t>> cut_rows(const Tables& tables, const Shape& shape, const Pools& pools,
                                        const Values<const uint32_t, "batch">& batch) {
-  const SsdRows rows = ssd_rows(tables, page_bytes, 1);
+  const SsdRows rows = ssd_rows(tables, shape, 1);
   std::vector<Buffer<uint32_t>> parts;
   for (const BatchPart& part : cut_batch(rows, slot_pools(pools), checked_rows(rows, batch)))
     parts.push_back(copied<const uint32_t>(part.rows));
   return parts;
 }
 
-Buffer<uint32_t> ssd_rows_among(const Tables& tables, int64_t page_bytes, const std::vector<int64_t>& begins,
+Buffer<uint32_t> ssd_rows_among(const Tables& tables, const Shape& shape, const std::vector<int64_t>& begins,
                                 const IdLists& ids) {
-  return copied<const uint32_t>(rows_among(ssd_rows(tables, page_bytes, 1), all(ids), begins));
+  return copied<const uint32_t>(rows_among(ssd_rows(tables, shape, 1), all(ids), begins));
 }
 
 }  // namespace
@@ -239,21 +242,20 @@ Buffer<uint32_t> ssd_rows_among(const Tables& tables, int64_t page_bytes, const 
 void bind_lookahead(nb::module_& m) {
   m.def(
       "buffer_staging_bytes",
-      [](const Tables& tables, int64_t page_bytes, int64_t num_images, int depth, int64_t max_read) {
-        return RowBuffer::staging_bytes(ssd_rows(tables, page_bytes, num_images),
-                                        {.depth = depth, .max_read = max_read});
+      [](const Tables& tables, const Shape& shape, int64_t num_images, int depth, int64_t max_read) {
+        return RowBuffer::staging_bytes(ssd_rows(tables, shape, num_images), {.depth = depth, .max_read = max_read});
       },
-      "tables"_a, "page_bytes"_a, "num_images"_a, "depth"_a, "max_read"_a);
+      "tables"_a, "shape"_a, "num_images"_a, "depth"_a, "max_read"_a);
   m.def("lookahead_state_bytes", &LookaheadPlan::state_bytes, "rows"_a, "slots"_a);
-  m.def("ssd_rows_among", &ssd_rows_among, "tables"_a, "page_bytes"_a, "begins"_a, "ids"_a, Release());
-  m.def("cut_batch", &cut_rows, "tables"_a, "page_bytes"_a, "pools"_a, "batch"_a, Release());
+  m.def("ssd_rows_among", &ssd_rows_among, "tables"_a, "shape"_a, "begins"_a, "ids"_a, Release());
+  m.def("cut_batch", &cut_rows, "tables"_a, "shape"_a, "pools"_a, "batch"_a, Release());
   m.def("gather_from_slots", &gather_from_slots, "arena"_a, "pools"_a, "slots"_a, "places"_a, "batch_rows"_a, "first"_a,
         "tables"_a, "ids"_a, "outs"_a, "threads"_a = 1, Release());
   m.def("spread_slots", &spread_slots, "slots"_a, "places"_a, "batch_rows"_a, "begins"_a, "firsts"_a, "ids"_a, "outs"_a,
         Release());
   m.attr("NO_SLOT") = kNoSlot;
-  m.def("simulate_rounds", &simulate_rounds, "tables"_a, "page_bytes"_a, "num_images"_a, "pools"_a, "window"_a,
-        "horizon"_a, "batches"_a, "gaps"_a, "align"_a = 4096, "max_read"_a = BufferOptions{}.max_read, Release());
+  m.def("simulate_rounds", &simulate_rounds, "tables"_a, "shape"_a, "num_images"_a, "pools"_a, "window"_a, "horizon"_a,
+        "batches"_a, "gaps"_a, "align"_a = 4096, "max_read"_a = BufferOptions{}.max_read, Release());
 
   nb::class_<BufferCounters>(m, "BufferCounters")
       .def_ro("batches", &BufferCounters::batches)
@@ -268,10 +270,10 @@ void bind_lookahead(nb::module_& m) {
       .def_ro("idle_nanoseconds", &BufferCounters::idle_nanoseconds);
 
   nb::class_<BoundBuffer>(m, "RowBuffer")
-      .def(nb::init<const Tables&, const std::vector<int64_t>&, int64_t, const std::vector<std::string>&, const Pools&,
-                    const Values<std::byte, "arena">&, const std::string&, const std::string&, int, int64_t,
-                    const std::vector<Values<const uint32_t, "checksums">>&>(),
-           "tables"_a, "begins"_a, "page_bytes"_a, "images"_a, "pools"_a, "arena"_a, "engine"_a = "auto",
+      .def(nb::init<const Tables&, const std::vector<int64_t>&, const Shape&, const std::vector<std::string>&,
+                    const Pools&, const Values<std::byte, "arena">&, const std::string&, const std::string&, int,
+                    int64_t, const std::vector<Values<const uint32_t, "checksums">>&>(),
+           "tables"_a, "begins"_a, "shape"_a, "images"_a, "pools"_a, "arena"_a, "engine"_a = "auto",
            "direct"_a = "auto", "depth"_a = BufferOptions{}.depth, "max_read"_a = BufferOptions{}.max_read,
            "checksums"_a = nb::make_tuple())
       .def("begin", &BoundBuffer::begin, "window"_a, "horizon"_a, "gap"_a, "growing"_a = false, Release())

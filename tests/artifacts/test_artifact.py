@@ -19,7 +19,7 @@ from tiering.artifacts.open_directory import OpenDirectory
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import FormatError, MissingError
 from tiering.formats.graph import Graph
-from tiering.formats.layout import SsdRows, image_bytes, peer_rows, ssd_stride
+from tiering.formats.layout import SsdRows, choose_unit, image_bytes, peer_rows, ssd_stride
 from tiering.formats.scores import Scores
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "data_specs" / "examples"
@@ -147,13 +147,16 @@ def test_a_subclass_of_a_kind_opens_itself_and_nothing_else_opens_it(example):
 
 
 @pytest.mark.parametrize(
-    ("row_bytes", "stride", "per_page"),
-    [(1, 1, 4096), (40, 40, 102), (512, 512, 8), (513, 1024, 4), (1536, 1536, 2), (2408, 2560, 1), (4096, 4096, 1),
-     (5732, 6144, 0)],
+    ("row_bytes", "stride", "unit", "per_unit"),
+    [(1, 4, 65536, 16384), (40, 40, 65536, 1638), (480, 512, 65536, 128), (513, 516, 65536, 127),
+     (768, 768, 65536, 85), (1536, 1536, 131072, 85), (2408, 2560, 131072, 51), (3080, 3080, 262144, 85),
+     (4096, 4096, 65536, 16), (5732, 6144, 524288, 85), (3 << 20, 3 << 20, 3 << 20, 1)],
 )  # fmt: skip
-def test_stride_rule(row_bytes, stride, per_page):
+def test_stride_rule(row_bytes, stride, unit, per_unit):
     assert ssd_stride(row_bytes) == stride
-    assert SsdRows.plan(0, 10, row_bytes, 4096).rows_per_page == per_page
+    assert choose_unit([(10**7, row_bytes)], 4096, 2) == unit
+    place = SsdRows.plan(3, 10**7, stride, unit)
+    assert (place.rows_per_unit, place.num_units) == (per_unit, -(-(10**7) // per_unit))
 
 
 def test_stripes_and_interleaving_count_every_page_and_row_once():

@@ -57,7 +57,7 @@ def test_merged_reads_are_those_of_a_walk_and_of_the_loader(entries, page, gap, 
     if page == 4096:
         pools = [(size, 200) for size in {size for _, size in entries}]
         ((*_, reads, nbytes),) = native.simulate_rounds(
-            tables.rows, page, 1, pools, 1, 0, [array], [gap], max_read=1 << 30
+            tables.rows, tables.shape, 1, pools, 1, 0, [array], [gap], max_read=1 << 30
         )
         assert found[1] == nbytes and (found[0] == reads or nbytes > plain.LONGEST)
 

@@ -166,11 +166,11 @@ def test_a_flipped_bit_in_any_tier_of_edges_is_found(tiering_cli, tmp_path):
     write_source(tmp_path / "source")
     path = lay_out(tiering_cli, tmp_path)
     with tiering.open(path) as layout:
-        page = layout.artifact.type_layout("node:to:node").ssd_rows.first_page
-        image = layout.artifact.images[page % 2]
+        unit, unit_bytes = layout.artifact.type_layout("node:to:node").ssd_rows.first_unit, layout.artifact.unit_bytes
+        image = layout.artifact.images[unit % 2]
     folder = path / "tiers/node__to__node"
     files = [folder / name for name in ("gpu", "peer-0-of-2", "peer-1-of-2", "cpu")]
-    for file, at in [*((file, 7) for file in files), (image, page // 2 * 4096 + 3)]:
+    for file, at in [*((file, 7) for file in files), (image, unit // 2 * unit_bytes + 3)]:
         with damaged(file, flipped(file.read_bytes(), 8 * at + 4)):
             said = tiering_cli("check", path, "--full", "--json")
         assert said.code == 1 and file.name in said.out, said
@@ -265,7 +265,7 @@ def test_without_edge_features_in_the_tiers_attributes_come_from_the_graph(tieri
     rows = write_source(tmp_path / "source", "bfloat16")
     path = lay_out(tiering_cli, tmp_path, "--edge-features", "none")
     with tiering.open(path) as layout:
-        assert layout.edge_feature_relations == [] and layout.manifest.requires == ()
+        assert layout.edge_feature_relations == [] and layout.manifest.requires == ("units",)
         with pytest.raises(MissingError, match="have no tiered features; relations that have: none"):
             layout.edge_features()
         with pytest.raises(InputError, match="no edges have features in the tiers"):

@@ -257,10 +257,9 @@ class DriveRig {
     return {queues.data(), shape_.drives, shape_.pairs, shape_.depth, std::countr_zero(block_bytes_),
             patience,      &stop,         &failure};
   }
-  /// A byte of the pages, by its place among all of them.
-  std::byte byte_at(int64_t address) const {
-    const int64_t page = address / shape_.page_bytes;
-    return drives[page % shape_.drives]->image[page / shape_.drives * shape_.page_bytes + address % shape_.page_bytes];
+  /// A byte of the images, so many behind a place.
+  std::byte byte_at(const SsdGeometry::Place& place, int64_t behind) const {
+    return drives[place.image]->image[place.offset + behind];
   }
   int64_t reads() const {
     int64_t sum = 0;

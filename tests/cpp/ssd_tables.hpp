@@ -17,14 +17,16 @@ inline int64_t below(Random& random, int64_t end) {
   return static_cast<int64_t>(random() % static_cast<uint64_t>(end));
 }
 
-/// Tables one behind the other, beginning at page `page`.
+/// Tables one behind the other, beginning at unit `unit`; units of so many pages, or of those of the largest row.
 inline SsdRows make_rows(const std::vector<std::pair<int64_t, int64_t>>& sizes, int64_t page_bytes, int64_t images,
-                         int64_t page) {
+                         int64_t unit, int64_t pages = 1) {
+  for (const auto& [rows, row_bytes] : sizes) pages = std::max(pages, (row_bytes + page_bytes - 1) / page_bytes);
+  const int64_t unit_bytes = pages * page_bytes;
   std::vector<SsdTable> tables;
   for (const auto& [rows, row_bytes] : sizes) {
-    const int64_t stride = row_bytes <= 512 ? row_bytes : (row_bytes + 511) / 512 * 512, per_page = page_bytes / stride;
-    tables.push_back({rows, row_bytes, {page, stride, per_page, page_bytes, images}});
-    page += per_page > 0 ? (rows + per_page - 1) / per_page : (rows * stride + page_bytes - 1) / page_bytes;
+    const int64_t stride = (row_bytes + 3) / 4 * 4;
+    tables.push_back({rows, row_bytes, {unit, stride, unit_bytes / stride, unit_bytes, page_bytes, images}});
+    unit = tables.back().geometry.end_unit(rows);
   }
   return SsdRows(std::move(tables));
 }
@@ -34,7 +36,7 @@ inline SsdRows random_rows(Random& random) {
   std::vector<std::pair<int64_t, int64_t>> sizes;
   for (int64_t t = 1 + below(random, 3); t > 0; --t)
     sizes.push_back({1 + below(random, 40), kBytes[size_t(below(random, 6))]});
-  return make_rows(sizes, random() % 2 ? 512 : 4096, 1 + below(random, 3), below(random, 4));
+  return make_rows(sizes, random() % 2 ? 512 : 4096, 1 + below(random, 3), below(random, 4), 1 + below(random, 4));
 }
 
 inline Batch random_batch(Random& random, const SsdRows& rows, int64_t most) {
@@ -69,16 +71,16 @@ struct Disk {
     Random random(seed);
     const int64_t images = at.num_images;
     image.resize(static_cast<size_t>(images),
-                 Bytes(static_cast<size_t>((rows.pages() + images - 1) / images * at.page_bytes)));
+                 Bytes(static_cast<size_t>((rows.units() + images - 1) / images * at.unit_bytes)));
     for (uint32_t row = 0; row < rows.count(); ++row) {
       const size_t t = rows.table_of(row);
       const SsdTable& table = rows.tables()[t];
       truth.emplace_back(static_cast<size_t>(table.row_bytes));
       for (int64_t i = 0; i < table.row_bytes; ++i) {
         const auto byte = static_cast<std::byte>(random());
-        const int64_t place = table.geometry.address(row - rows.first(t)) + i, page = place / at.page_bytes;
+        const auto place = table.geometry.place(row - rows.first(t));
         truth.back()[size_t(i)] = byte;
-        image[size_t(page % images)][size_t(page / images * at.page_bytes + place % at.page_bytes)] = byte;
+        image[size_t(place.image)][size_t(place.offset + i)] = byte;
       }
     }
   }

@@ -22,7 +22,8 @@ struct Shape {
   int64_t row_bytes = 512;
   int64_t page_bytes = 4096;
   int64_t images = 1;
-  int64_t first_page = 0;
+  int64_t first_unit = 0;
+  int64_t unit_pages = 1;  ///< more where a row needs more
   TierRanges ranges{10, 31, 60, 200};
 };
 
@@ -37,9 +38,7 @@ class Fixture {
     table.ranges = shape.ranges;
     place_memory();
     place_images();
-    reader.emplace(ImageSet::open(paths_, mode),
-                   EngineOptions{depth, static_cast<uint32_t>(std::max<int64_t>(64 << 10, shape.page_bytes + 8192))},
-                   engine);
+    reader.emplace(ImageSet::open(paths_, mode), EngineOptions{depth, 64 << 10}, engine);
     table.reader = &*reader;
   }
 
@@ -68,24 +67,20 @@ class Fixture {
   }
 
   void place_images() {
-    const int64_t stride = shape_.row_bytes <= 512 ? shape_.row_bytes : (shape_.row_bytes + 511) / 512 * 512;
-    const int64_t per_page = shape_.page_bytes / stride;
-    table.ssd = {shape_.first_page, stride, per_page, shape_.page_bytes, shape_.images};
+    const int64_t page = shape_.page_bytes, stride = (shape_.row_bytes + 3) / 4 * 4;
+    const int64_t unit = std::max(shape_.unit_pages, (stride + page - 1) / page) * page, per_unit = unit / stride;
+    table.ssd = {shape_.first_unit, stride, per_unit, unit, page, shape_.images};
     const int64_t rows = shape_.rows - shape_.ranges.cpu_end;
-    const int64_t pages =
-        shape_.first_page +
-        (per_page > 0 ? (rows + per_page - 1) / per_page : (rows * stride + shape_.page_bytes - 1) / shape_.page_bytes);
-    Bytes logical(static_cast<size_t>(pages * shape_.page_bytes));
-    for (int64_t i = 0; i < rows; ++i) {
-      const int64_t in_space = per_page > 0 ? i / per_page * shape_.page_bytes + i % per_page * stride : i * stride;
-      std::memcpy(logical.data() + shape_.first_page * shape_.page_bytes + in_space, truth(shape_.ranges.cpu_end + i),
-                  static_cast<size_t>(shape_.row_bytes));
-    }
+    const int64_t units = shape_.first_unit + (rows + per_unit - 1) / per_unit;
+    Bytes logical(static_cast<size_t>(units * unit));
+    for (int64_t i = 0; i < rows; ++i)
+      std::memcpy(logical.data() + (shape_.first_unit + i / per_unit) * unit + i % per_unit * stride,
+                  truth(shape_.ranges.cpu_end + i), static_cast<size_t>(shape_.row_bytes));
     for (int64_t k = 0; k < shape_.images; ++k) {
       paths_.push_back((dir_.path() / ("ssd-" + std::to_string(k))).string());
       std::ofstream file(paths_.back(), std::ios::binary);
-      for (int64_t page = k; page < pages; page += shape_.images)
-        file.write(reinterpret_cast<const char*>(logical.data() + page * shape_.page_bytes), shape_.page_bytes);
+      for (int64_t u = k; u < units; u += shape_.images)
+        file.write(reinterpret_cast<const char*>(logical.data() + u * unit), unit);
     }
   }
 
@@ -122,13 +117,24 @@ std::string message_of(const std::function<void()>& action) {
   return {};
 }
 
+constexpr SsdGeometry kPacked{3, 1536, 5, 8192, 4096, 2}, kSpanning{1, 6144, 0, 4096, 4096, 1};
+static_assert(kPacked.place(8).image == 0 && kPacked.place(8).offset == 2 * 8192 + 3 * 1536);
+static_assert(kPacked.image_of(5) == 1 && kPacked.image_offset(5) == 2 * 4096);
+static_assert(kPacked.sound(1536) && !kPacked.sound(1537) && kPacked.end_unit(11) == 6);
+static_assert(kSpanning.place(2).offset == 4096 + 2 * 6144 && kSpanning.end_unit(2) == 4);
+static_assert(!SsdGeometry{1, 6144, 0, 4096, 4096, 2}.sound(6144));
+
 void test_rows(const std::string& engine) {
   for (const int64_t row_bytes : {1, 40, 512, 2408, 4096, 5732})
     for (const int64_t images : {1, 3})
-      for (const int64_t page_bytes : {512, 4096})
+      for (const auto& [page_bytes, unit_pages] : {std::pair{512, 1}, {512, 16}, {4096, 1}, {4096, 4}})
         for (const auto mode : {DirectMode::automatic, DirectMode::off}) {
-          Fixture fixture({.row_bytes = row_bytes, .page_bytes = page_bytes, .images = images, .first_page = 2}, engine,
-                          5, mode);
+          const Shape shape{.row_bytes = row_bytes,
+                            .page_bytes = page_bytes,
+                            .images = images,
+                            .first_unit = 2,
+                            .unit_pages = unit_pages};
+          Fixture fixture(shape, engine, 5, mode);
           const auto ids = random_ids(200, 350, 1);
           const AlignedBuffer out(ids.size() * static_cast<size_t>(row_bytes));
           const GatherStats stats = gather(fixture.table, ids, out.data(), 2);

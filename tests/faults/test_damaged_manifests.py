@@ -199,11 +199,11 @@ def test_ten_is_not_ten_point_nought(tmp_path):
         tiering.open(tmp_path / "graph")
 
 
-def test_the_first_page_is_derived(tmp_path):
+def test_the_first_unit_is_derived(tmp_path):
     """One wrong number there, and every row would be another's."""
     shutil.copytree(EXAMPLES / "layout", tmp_path / "layout")
     edit_manifest(
-        tmp_path / "layout", lambda found: found["body"]["node_types"]["paper"]["ssd_rows"].update(first_page=8)
+        tmp_path / "layout", lambda found: found["body"]["node_types"]["paper"]["ssd_rows"].update(first_unit=8)
     )
-    with pytest.raises(TieringError, match=r"ssd_rows: expected SsdRows\(first_page=0.*found SsdRows\(first_page=8"):
+    with pytest.raises(TieringError, match=r"ssd_rows: expected SsdRows\(first_unit=0.*found SsdRows\(first_unit=8"):
         tiering.open(tmp_path / "layout")

@@ -53,6 +53,7 @@ class Dataset:
     edge_ids: bool = False
     """Whether each edge's place in this order is kept."""
     page_bytes: int = 4096
+    unit_pages: int = 1
     images: int = 1
     peers: int = 2
     seed: int = 0
@@ -121,10 +122,10 @@ def write_graph(writer: ArtifactWriter, data: Dataset, *, reordered: bool) -> No
 def write_layout(out: Path, data: Dataset) -> TieredLayout:
     """Write a layout directory and its images beside it; open it."""
     bodies: dict[str, Any] = {}
-    logical = bytearray()
+    logical, unit = bytearray(), unit_of(data)
     with ArtifactWriter(out, "layout") as writer:
         write_graph(writer.part("graph", "graph"), data, reordered=True)
-        for name, nodes in sorted(data.nodes.items()):  # in this order their pages follow each other
+        for name, nodes in sorted(data.nodes.items()):  # in this order their units follow each other
             if nodes.table is None:
                 continue
             rows = nodes.table[data.order(name)]
@@ -133,16 +134,22 @@ def write_layout(out: Path, data: Dataset) -> TieredLayout:
             tiers = dict(zip(("gpu", "peer", "cpu", "ssd"), itertools.pairwise(ends), strict=True))
             put_memory_tiers(writer, name, nodes.dtype, rows, tiers, data.peers)
             ssd = rows[tiers["ssd"][0] :]
-            place = SsdRows.plan(len(logical) // data.page_bytes, len(ssd), row_bytes, data.page_bytes)
-            logical += ssd_bytes(ssd, place, data.page_bytes)
+            place = SsdRows.plan(len(logical) // unit, len(ssd), -(-row_bytes // 4) * 4, unit)
+            logical += ssd_bytes(ssd, place, unit)
             bodies[name] = {
                 "num_nodes": nodes.count, "dim": rows.shape[1], "dtype": nodes.dtype, "row_bytes": row_bytes,
                 **{tier: list(bounds) for tier, bounds in tiers.items()}, "ssd_rows": vars(place).copy(),
             }  # fmt: skip
         images = data.images if logical else 0
-        put_images(writer, out, bytes(logical), images, data.page_bytes)
-        body = {"page_bytes": data.page_bytes, "num_images": images, "num_peers": data.peers, "node_types": bodies}
-        writer.commit(body, PROVENANCE)
+        put_images(writer, out, bytes(logical), images, unit, data.page_bytes)
+        body = {
+            "page_bytes": data.page_bytes,
+            "unit_bytes": unit,
+            "num_images": images,
+            "num_peers": data.peers,
+            "node_types": bodies,
+        }
+        writer.commit(body, PROVENANCE, ("units",))
     return open_layout(out)
 
 
@@ -159,27 +166,35 @@ def put_memory_tiers(writer, name, dtype, rows, tiers, peers) -> None:
         put(tier_file(name, "peer", peer, peers), shared[peer::peers])
 
 
-def ssd_bytes(rows: np.ndarray, place: SsdRows, page_bytes: int) -> bytes:
-    """Pages of the ssd tier, one row at a time."""
-    raw = np.zeros(place.num_pages * page_bytes, np.uint8)
+def ssd_bytes(rows: np.ndarray, place: SsdRows, unit_bytes: int) -> bytes:
+    """Units of the ssd tier, one row at a time."""
+    raw = np.zeros(place.num_units * unit_bytes, np.uint8)
     for i, row in enumerate(rows):
         data = np.frombuffer(row.tobytes(), np.uint8)
-        at = i * place.stride
-        if place.rows_per_page:
-            at = i // place.rows_per_page * page_bytes + i % place.rows_per_page * place.stride
+        at = i // place.rows_per_unit * unit_bytes + i % place.rows_per_unit * place.stride
         raw[at : at + data.size] = data
     return raw.tobytes()
 
 
-def put_images(writer, out: Path, logical: bytes, images: int, page_bytes: int) -> None:
-    pages = np.frombuffer(logical, np.uint8).reshape(-1, page_bytes)
+def unit_of(data: Dataset) -> int:
+    """Bytes of a unit: so many pages, or those of the largest row."""
+    tables = [nodes.table for nodes in data.nodes.values() if nodes.table is not None]
+    longest = max((-(-table[0].nbytes // 4) * 4 for table in tables if len(table)), default=1)
+    return max(data.unit_pages, -(-longest // data.page_bytes)) * data.page_bytes
+
+
+def put_images(writer, out: Path, logical: bytes, images: int, unit: int, page_bytes: int) -> None:
+    units = np.frombuffer(logical, np.uint8).reshape(-1, unit)
     for k in range(images):
         path = out.parent / f"{out.name}-images-{k}" / f"ssd-{k}-of-{images}"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(pages[k::images].tobytes())
-        size = image_bytes(len(pages), k, images, page_bytes)
+        path.write_bytes(own := units[k::images].tobytes())
+        size = image_bytes(len(units), k, images, unit)
         writer.external[image_name(k)] = External(path, size, sampled_digest(path))
-        hashes = [xxhash.xxh3_64_intdigest(page.tobytes()) & 0xFFFFFFFF for page in pages[k::images]]
+        hashes = [
+            xxhash.xxh3_64_intdigest(page.tobytes()) & 0xFFFFFFFF
+            for page in np.frombuffer(own, np.uint8).reshape(-1, page_bytes)
+        ]
         writer.put(page_sums(k), np.array(hashes, np.uint32))
 
 

@@ -127,7 +127,7 @@ def test_memory_file_system(engine):
         image.write_bytes(pages.tobytes())
         reader = ssd.open_reader([image], 4096, ReadOptions(engine, depth=4))
         assert reader.direct or reader.note
-        table = native.TieredTable(1024, [0, 0, 0, 80], None, [], None, reader, 0, 1024, 4, 4096)
+        table = native.TieredTable(1024, [0, 0, 0, 80], None, [], None, reader, 0, 1024, 4, 4096, 4096)
         ids = np.random.default_rng(1).integers(0, 80, 200)
         out = np.empty((200, 1024), np.uint8)
         table.gather(ids, out)
@@ -181,7 +181,7 @@ def test_images_by_descriptor(tmp_path, engine):
     image.write_bytes(bytes(8192))
     with image.open("rb") as file:
         reader = ssd.open_reader([Path(f"/proc/self/fd/{file.fileno()}")], 4096, ReadOptions(engine))
-    table = native.TieredTable(4096, [0, 0, 0, 2], None, [], None, reader, 0, 4096, 1, 4096)
+    table = native.TieredTable(4096, [0, 0, 0, 2], None, [], None, reader, 0, 4096, 1, 4096, 4096)
     os.truncate(image, 4096)
     with pytest.raises(OSError, match=f"{image}: ends at byte 4096"):
         table.gather(np.array([0, 1]), np.empty((2, 4096), np.uint8))

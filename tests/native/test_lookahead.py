@@ -29,7 +29,7 @@ def simulated(
 ) -> Any:
     """The core's rounds: first, last, rows needed, rows read, then reads and bytes for each gap."""
     return native.simulate_rounds(
-        space.core, space.page_bytes, space.images, list(slots.items()), window, horizon,
+        space.core, space.shape, space.images, list(slots.items()), window, horizon,
         [np.array(batch, np.uint32) for batch in batches], list(gaps), **rules,
     )  # fmt: skip
 
@@ -118,7 +118,7 @@ def test_rows_among_ids(space, data):
         space.firsts[t] + one - begins[t] for t, some in enumerate(ids) for one in some if one >= begins[t]
     ]  # fmt: skip
     arrays = [np.array(some, np.int64) for some in ids]
-    found = native.ssd_rows_among(space.core, space.page_bytes, begins, arrays)
+    found = native.ssd_rows_among(space.core, space.shape, begins, arrays)
     assert found.dtype == np.uint32
     assert found.tolist() == expected
 
@@ -127,7 +127,7 @@ def test_rows_among_ids(space, data):
 def test_ids_that_no_table_has(bad):
     space = Striped([(10, 512), (7, 40)], 4096, 1)
     with pytest.raises(RefusedError, match=rf"ids: expected ranks of 0\.\.16, found {bad}"):
-        native.ssd_rows_among(space.core, 4096, [0, 10], [np.array([3]), np.array([0, bad])])
+        native.ssd_rows_among(space.core, space.shape, [0, 10], [np.array([3]), np.array([0, bad])])
 
 
 @pytest.mark.parametrize("bad", [[5], [0, 1 << 31], [(1 << 32) - 1]])
@@ -140,13 +140,13 @@ def test_rows_that_no_table_has(bad):
     ("change", "words"),
     [
         ({"tables": []}, "tables: expected at least one"),
-        ({"tables": [(5, 512, 4, 512, 8), (5, 512, 0, 512, 8)]}, "in the order of their pages"),
-        ({"tables": [(9, 512, 0, 512, 8), (5, 512, 1, 512, 8)]}, "in the order of their pages"),
+        ({"tables": [(5, 512, 4, 512, 8), (5, 512, 0, 512, 8)]}, "in the order of their units"),
+        ({"tables": [(9, 512, 0, 512, 8), (5, 512, 1, 512, 8)]}, "in the order of their units"),
         ({"tables": [(5, 512, 0, 256, 8)]}, "do not fit together"),
         ({"tables": [(5, 512, 0, 512, 9)]}, "do not fit together"),
         ({"tables": [(1 << 32, 512, 0, 512, 8)]}, "takes less than 2"),
-        ({"page_bytes": 0}, "page_bytes"),
-        ({"num_images": 0}, "images"),
+        ({"shape": (4096, 0)}, "do not fit together"),
+        ({"num_images": 0}, "do not fit together"),
         ({"pools": [(40, 5)]}, "pools: expected one for rows of 512 bytes"),
         ({"pools": [(512, -1)]}, "slots"),
         ({"window": 0}, "window: expected at least 1 batch, found 0"),
@@ -155,7 +155,7 @@ def test_rows_that_no_table_has(bad):
 )
 def test_plans_that_make_no_sense(change, words):
     given = {
-        "tables": one_table(5).core, "page_bytes": 4096, "num_images": 1, "pools": [(512, 5)], "window": 1,
+        "tables": one_table(5).core, "shape": (4096, 4096), "num_images": 1, "pools": [(512, 5)], "window": 1,
         "horizon": 0, "batches": [np.array([1], np.uint32)], "gaps": [0],
     }  # fmt: skip
     native.simulate_rounds(**given)

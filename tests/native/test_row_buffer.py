@@ -187,11 +187,13 @@ def test_arguments_that_make_no_sense(rows):
         with pytest.raises(RefusedError, match=words):
             rows.buffer(slots, **change)
     with pytest.raises(RefusedError, match="arena: expected 72680 bytes, found 100"):
-        native.RowBuffer(rows.space.core, [5, 5], 4096, [*map(str, rows.paths)], list(slots.items()), anonymous(100))
+        native.RowBuffer(
+            rows.space.core, [5, 5], rows.space.shape, [*map(str, rows.paths)], list(slots.items()), anonymous(100)
+        )
     with pytest.raises(RefusedError, match="images"):
-        native.RowBuffer(rows.space.core, [5, 5], 4096, [], list(slots.items()), anonymous(72680))
+        native.RowBuffer(rows.space.core, [5, 5], rows.space.shape, [], list(slots.items()), anonymous(72680))
     with pytest.raises(RefusedError, match="max_read: expected"):
-        native.buffer_staging_bytes(rows.space.core, 4096, 2, 8, 0)
+        native.buffer_staging_bytes(rows.space.core, rows.space.shape, 2, 8, 0)
 
 
 def test_gathers_of_something_else_are_refused(rows):
@@ -225,7 +227,7 @@ def test_batches_released_in_any_order_get_their_rows(rows, engine):
     def feed() -> None:
         for batch in batches:
             ids = [np.array(some, np.int64) for some in batch]
-            numbers = native.ssd_rows_among(rows.space.core, rows.space.page_bytes, [rows.cached] * 2, ids)
+            numbers = native.ssd_rows_among(rows.space.core, rows.space.shape, [rows.cached] * 2, ids)
             assert buffer.add_rows(numbers)
         assert buffer.end()
 
@@ -333,7 +335,7 @@ def test_short_reads_in_the_middle_of_a_file_are_gone_on_with(engine, tmp_path):
     assert buffer.counters.reads <= 9  # of up to 256 KiB, not pages
 
     reader = native.SsdReader([str(SHORT)], PAGE, engine, 4, "auto")
-    table = native.TieredTable(PAGE, [0, 0, 0, count], None, [], None, reader, 0, PAGE, 1, PAGE)
+    table = native.TieredTable(PAGE, [0, 0, 0, count], None, [], None, reader, 0, PAGE, 1, PAGE, PAGE)
     out = np.zeros_like(content)
     within(60, lambda: table.gather(np.arange(count), out))
     np.testing.assert_array_equal(out, content)

@@ -15,7 +15,7 @@ from ptx_machine import Lane, MachineError, Memory, Warp
 from ptx_program import Kernel, read_kernels
 
 Bytes = npt.NDArray[np.uint8]
-DEPTH, PAGE, BLOCK, PAGES, ROW = 4, 512, 512, 24, 64
+DEPTH, PAGE, BLOCK, PAGES = 4, 512, 512, 24
 FLIP = 0x5A5A_0000_0000  # of an address, as the drive knows it
 
 
@@ -100,8 +100,8 @@ class DriveMemory(Memory):
         self.reads += 1
 
 
-def read_rows(kernel: Kernel, seed: int, rows: int = 40) -> None:
-    """Read rows by the kernel, and compare them and the number of commands."""
+def read_rows(kernel: Kernel, seed: int, row_bytes: int = 64, pages: int = 1, rows: int = 40) -> None:
+    """Read rows of units of so many pages by the kernel, and compare them and the number of commands."""
     chance = np.random.default_rng(seed)
     image = chance.bytes(PAGES * PAGE)
     memory = DriveMemory(image, seed)
@@ -111,9 +111,11 @@ def read_rows(kernel: Kernel, seed: int, rows: int = 40) -> None:
         there[:] = array.view(np.uint8).reshape(-1)
         return int(there.ctypes.data)
 
-    wanted = np.sort(chance.integers(0, PAGES * PAGE // ROW, rows))
+    per_unit = pages * PAGE // row_bytes
+    # Several times the same row, unless rows lie in two pages: those are read again.
+    wanted = np.sort(chance.choice(PAGES // pages * per_unit, rows, replace=PAGE % row_bytes == 0))
     targets = chance.permutation(rows).astype(np.uint32)
-    out = memory.make(rows * ROW)
+    out = memory.make(rows * row_bytes)
     chunks = put(np.array([memory.places.ctypes.data ^ FLIP], np.uint64))
     reads = put(np.full((DEPTH, 2), 0xFFFFFFFF, np.uint32))
     own = (memory.commands, memory.completions, memory.submit_bell, memory.complete_bell, memory.places)
@@ -125,18 +127,21 @@ def read_rows(kernel: Kernel, seed: int, rows: int = 40) -> None:
         memory.failure.ctypes.data,
     )  # fmt: skip
     count = put(np.array([rows], np.uint32))
-    request = struct.pack("<6q4Q", 0, ROW, PAGE // ROW, PAGE, 1, ROW, put(wanted), put(targets), count, out.ctypes.data)
-    memory.launch(kernel, 1, 32, [drives, request])
+    geometry = struct.pack("<6q", 0, row_bytes, per_unit, pages * PAGE, PAGE, 1)
+    lists = (put(wanted), put(targets), count, out.ctypes.data)
+    memory.launch(kernel, 1, 32, [drives, geometry + struct.pack("<q4Q", row_bytes, *lists)])
     assert memory.failure.tobytes() == b"\xff" * 8
-    table = np.frombuffer(image, np.uint8).reshape(-1, ROW)
-    np.testing.assert_array_equal(out.reshape(rows, ROW)[targets], table[wanted])
-    assert memory.reads == np.unique(wanted // (PAGE // ROW)).size
+    begins = wanted // per_unit * pages * PAGE + wanted % per_unit * row_bytes
+    expected = np.frombuffer(image, np.uint8)[begins[:, None] + np.arange(row_bytes)]
+    np.testing.assert_array_equal(out.reshape(rows, row_bytes)[targets], expected)
+    assert memory.reads == np.unique([begins // PAGE, (begins + row_bytes - 1) // PAGE]).size
 
 
 def test_rows_are_right(kernels: dict[str, dict[str, Kernel]]) -> None:
     (kernel,) = kernels["drive_rows"].values()
     for seed in range(3):
         read_rows(kernel, seed)
+        read_rows(kernel, seed, row_bytes=100, pages=4)
 
 
 def _without(pattern: str, number: int) -> Callable[[str], str]:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from striped_rows import Striped
 
 from tiering import native
 from tiering.readahead.config import SsdTables, choose_config, divide_slots
@@ -16,13 +17,24 @@ DISK = DiskSpeed(100_000, 1e9)
 
 
 def tables_of(*kinds: tuple[int, int]) -> SsdTables:
-    """Tables of (rows, bytes of a row), one after the other on one image."""
+    """Tables of (rows, bytes of a row), one after the other on one image, in units of a page."""
     rows, page = [], 0
     for count, row_bytes in kinds:
         in_page = PAGE // row_bytes
         rows.append((count, row_bytes, page, row_bytes, in_page))
         page += -(-count // in_page)
-    return SsdTables([f"type {k}" for k in range(len(kinds))], rows, [0] * len(kinds), PAGE, 1)
+    return SsdTables([f"type {k}" for k in range(len(kinds))], rows, [0] * len(kinds), (PAGE, PAGE), 1)
+
+
+@given(st.lists(st.tuples(st.integers(1, 30), st.sampled_from([4, 100, 512])), min_size=1, max_size=4),
+       st.integers(1, 3), st.integers(1, 4))  # fmt: skip
+def test_pages_are_of_the_type_whose_rows_they_hold(sizes, images, pages):
+    space = Striped(sizes, 512, images, pages=pages)
+    tables = SsdTables([str(k) for k in range(len(sizes))], space.core, [0] * len(sizes), space.shape, images)
+    for row in range(space.count):
+        image, begin, end = space.place(row)
+        for page in range(begin // 512, (end - 1) // 512 + 1):
+            assert tables.type_of_page(page * images + image) == str(space.table_of(row))
 
 
 def drawn(count: int, rows: int, each: int, seed: int = 0) -> list[np.ndarray]:
@@ -49,7 +61,7 @@ def seconds_by_hand(tables: SsdTables, slots: int, batches: list[np.ndarray], wi
     """
     warm = np.arange(min(slots, tables.num_rows), dtype=np.uint32)
     table = native.simulate_rounds(
-        tables.rows, PAGE, 1, [(ROW, slots)], window, horizon, [warm, *batches], [0, DISK.gap // 4, DISK.gap]
+        tables.rows, tables.shape, 1, [(ROW, slots)], window, horizon, [warm, *batches], [0, DISK.gap // 4, DISK.gap]
     ).tolist()
     late = [line for line in table if line[0] - 1 >= len(batches) // 3] or table[-1:]
     number = sum(line[1] - line[0] for line in late)

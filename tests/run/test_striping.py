@@ -1,4 +1,4 @@
-"""Rows are dealt out over files as one who goes through them page by page would deal them."""
+"""Rows are dealt out over files as one who goes through them unit by unit would deal them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def dealt_by_hand(striping: Striping, total: int) -> list[list[int]]:
     """Things of each file, one after the other."""
     files: list[list[int]] = [[] for _ in range(striping.files)]
     for number in range(total):
-        files[(striping.first_page + number // striping.per_page) % striping.files].append(number)
+        files[(striping.first_unit + number // striping.per_unit) % striping.files].append(number)
     return files
 
 
@@ -24,21 +24,19 @@ def dealt_by_hand(striping: Striping, total: int) -> list[list[int]]:
     rows=st.integers(1, 60),
     parts=st.integers(1, 9),
     files=st.integers(1, 5),
-    pages=st.sampled_from([(1, 1), (3, 1), (7, 1), (2, 3), (4, 6), (5, 4)]),
-    first_page=st.integers(0, 7),
+    per_unit=st.integers(1, 7),
+    first_unit=st.integers(0, 7),
     seed=st.integers(0, 99),
 )
-def test_every_file_has_what_is_its(rows, parts, files, pages, first_page, seed):
-    per_page, per_row = pages
-    striping = Striping.plan(100, 100 + rows, parts, files, per_page, per_row, first_page)
+def test_every_file_has_what_is_its(rows, parts, files, per_unit, first_unit, seed):
+    striping = Striping.plan(100, 100 + rows, parts, files, per_unit, first_unit)
     assert Striping(**json.loads(json.dumps(vars(striping)))) == striping, "as tasks get it"
-    total = rows * per_row
-    assert striping.num_ranges <= parts and striping.bounds[-1] == total
-    assert all(bound % per_page == 0 and bound % per_row == 0 for bound in striping.bounds[:-1])
+    assert striping.num_ranges <= parts and striping.bounds[-1] == rows
+    assert all(bound % per_unit == 0 for bound in striping.bounds[:-1])
 
-    numbers = np.random.default_rng(seed).permutation(total)
+    numbers = np.random.default_rng(seed).permutation(rows)
     order, counts, places = striping.order_items(numbers, 1)
-    assert counts.tolist() == striping.counts and sum(striping.counts) == total
+    assert counts.tolist() == striping.counts and sum(striping.counts) == rows
     found: list[list[int]] = [[] for _ in range(files)]
     ends = np.cumsum([0, *counts])
     for part in range(striping.num_partitions):
@@ -46,5 +44,5 @@ def test_every_file_has_what_is_its(rows, parts, files, pages, first_page, seed)
         placed = np.full(counts[part], -1)
         placed[places[own]] = numbers[order[own]]
         found[part % files].extend(placed.tolist())
-    assert found == dealt_by_hand(striping, total)
+    assert found == dealt_by_hand(striping, rows)
     assert striping.most == max(striping.counts, default=0)

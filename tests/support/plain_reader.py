@@ -33,22 +33,18 @@ def read_rows(layout: Path, node_type: str) -> np.ndarray[Any, Any]:
     if begin < end:
         images = [Path(manifest["external"][f"ssd-{k}"]["path"]).read_bytes() for k in range(body["num_images"])]
         for rank in range(begin, end):
-            rows[rank] = np.frombuffer(_ssd_row(images, body["page_bytes"], entry, rank - begin), np.uint8)
+            rows[rank] = np.frombuffer(
+                _ssd_row(images, body.get("unit_bytes", body["page_bytes"]), entry, rank - begin), np.uint8
+            )
     return rows
 
 
-def _ssd_row(images: list[bytes], page_bytes: int, entry: dict[str, Any], row: int) -> bytes:
-    """One row, byte by byte through pages and stripes."""
-    place = entry["ssd_rows"]
-    stride, per_page = place["stride"], place["rows_per_page"]
-    if per_page:
-        start = (place["first_page"] + row // per_page) * page_bytes + row % per_page * stride
-    else:
-        start = place["first_page"] * page_bytes + row * stride
-    found = b""
-    while len(found) < entry["row_bytes"]:
-        page, offset = divmod(start + len(found), page_bytes)
-        image = images[page % len(images)]
-        begin = page // len(images) * page_bytes + offset
-        found += image[begin : begin + min(page_bytes - offset, entry["row_bytes"] - len(found))]
-    return found
+def _ssd_row(images: list[bytes], unit_bytes: int, entry: dict[str, Any], row: int) -> bytes:
+    """One row; earlier versions say page for unit, and let rows larger than a page run on in a single file."""
+    place = {name.replace("page", "unit"): value for name, value in entry["ssd_rows"].items()}
+    unit, slot = place["first_unit"], row
+    if place["rows_per_unit"]:
+        more, slot = divmod(row, place["rows_per_unit"])
+        unit += more
+    begin = unit // len(images) * unit_bytes + slot * place["stride"]
+    return images[unit % len(images)][begin : begin + entry["row_bytes"]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from striped_rows import Striped
@@ -11,11 +12,25 @@ Missing = list[set[int]]
 BLOCK, LONGEST = 4096, 256 * 1024
 
 
+def striped(tables: Sequence[tuple[int, int]], page: int) -> Striped:
+    """Tables as rows and bytes of a row, as a layout places them in one image."""
+    strides = []
+    for _, row_bytes in tables:
+        tight = math.ceil(row_bytes / 4) * 4
+        padded = math.ceil(row_bytes / 512) * 512
+        strides.append(padded if padded - tight <= tight / 8 else tight)
+    waste = {unit: max(unit % stride for stride in strides) / unit for unit in (65536, 131072, 262144, 524288)}
+    pages = next((unit for unit, share in waste.items() if share <= 0.01), 1 << 20) // page
+    largest = max(rows * stride for (rows, _), stride in zip(tables, strides, strict=True))
+    while pages > 1 and pages // 2 * page >= max(strides) and pages * page > largest:
+        pages //= 2
+    return Striped(tables, page, 1, pages=pages, strides=strides)
+
+
 def extents(tables: Sequence[tuple[int, int]], page: int) -> list[tuple[int, int]]:
-    """First and last byte of each row; `tables` are rows and bytes of a row, each beginning at a page."""
-    space = Striped(tables, page, 1)
-    pieces = [list(space.pieces(row)) for row in range(space.count)]
-    return [(own[0][1], own[-1][2] - 1) for own in pieces]
+    """First and last byte of each row."""
+    space = striped(tables, page)
+    return [(begin, end - 1) for _, begin, end in map(space.place, range(space.count))]
 
 
 def page_by_page(rows: set[int], where: Sequence[tuple[int, int]]) -> tuple[int, int]:

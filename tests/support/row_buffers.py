@@ -49,11 +49,18 @@ class Rows:
             random.integers(0, 256, (cached + table.rows, table.row_bytes), dtype=np.uint8) for table in space.tables
         ]
         self.paths = space.write(folder, [rows[cached:] for rows in self.truth])
-        reader = native.SsdReader([str(path) for path in self.paths], space.page_bytes, "threads", 1, "off")
+        reader = native.SsdReader(
+            [str(path) for path in self.paths],
+            space.page_bytes,
+            "threads",
+            1,
+            "off",
+            max(table.row_bytes for table in space.tables),
+        )
         self.tables = [
             native.TieredTable(
                 table.row_bytes, [0, 0, cached, cached + table.rows], None, [], rows[:cached].reshape(-1).copy(),
-                reader, table.first_page, table.stride, table.rows_per_page, space.page_bytes,
+                reader, table.first_unit, table.stride, table.rows_per_unit, *space.shape,
             )
             for table, rows in zip(space.tables, self.truth, strict=True)
         ]  # fmt: skip
@@ -66,7 +73,7 @@ class Rows:
         self.firsts = [sum(number for _, number in pools) for pools in before]
         self.origins = [sum(size * number for size, number in pools) for pools in before]
         return native.RowBuffer(
-            self.space.core, [self.cached] * len(self.tables), self.space.page_bytes, [str(p) for p in self.paths],
+            self.space.core, [self.cached] * len(self.tables), self.space.shape, [str(p) for p in self.paths],
             self.pools, self.arena, engine, direct, **options,
         )  # fmt: skip
 

@@ -6,7 +6,7 @@ Row numbers go through the tables in order, as the core numbers them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -20,43 +20,45 @@ UNKNOWN = math.inf
 
 @dataclass(frozen=True)
 class Table:
-    """The rows of one table and where they lie in the logical pages that all images share."""
+    """The rows of one table and where they lie in the units that all images share."""
 
     rows: int
     row_bytes: int
-    first_page: int
+    first_unit: int
     stride: int
-    rows_per_page: int
-
-    def place(self, row: int, page_bytes: int) -> int:
-        """The first byte of a row, counted through the logical pages."""
-        if self.rows_per_page == 0:
-            return self.first_page * page_bytes + row * self.stride
-        page, slot = divmod(row, self.rows_per_page)
-        return (self.first_page + page) * page_bytes + slot * self.stride
+    rows_per_unit: int
 
 
 class Striped:
-    """Tables one behind the other in pages, of which page p lies in image p mod `images`."""
+    """Tables one behind the other in units, of which unit u lies in image u mod `images`; units of `pages` pages."""
 
-    def __init__(self, sizes: Sequence[tuple[int, int]], page_bytes: int, images: int, first_page: int = 0) -> None:
-        self.page_bytes, self.images = page_bytes, images
+    def __init__(
+        self, sizes: Sequence[tuple[int, int]], page_bytes: int, images: int, first_unit: int = 0, pages: int = 1,
+        strides: Sequence[int] = (),
+    ) -> None:  # fmt: skip
+        strides = strides or [-(-row_bytes // 4) * 4 for _, row_bytes in sizes]
+        pages = max(pages, -(-max(strides, default=1) // page_bytes))
+        self.page_bytes, self.images, self.unit_bytes = page_bytes, images, pages * page_bytes
         self.tables: list[Table] = []
-        self.pages = first_page
-        for rows, row_bytes in sizes:
-            stride = row_bytes if row_bytes <= 512 else -(-row_bytes // 512) * 512
-            per_page = page_bytes // stride
-            self.tables.append(Table(rows, row_bytes, self.pages, stride, per_page))
-            self.pages += -(-rows // per_page) if per_page else -(-rows * stride // page_bytes)
+        self.units = first_unit
+        for (rows, row_bytes), stride in zip(sizes, strides, strict=True):
+            per_unit = self.unit_bytes // stride
+            self.tables.append(Table(rows, row_bytes, self.units, stride, per_unit))
+            self.units += -(-rows // per_unit)
         self.firsts = [0, *accumulate(table.rows for table in self.tables)]
 
     def __repr__(self) -> str:
-        return f"Striped({self.tables}, page_bytes={self.page_bytes}, images={self.images})"
+        return f"Striped({self.tables}, shape={self.shape}, images={self.images})"
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Bytes of a unit, and of a page."""
+        return self.unit_bytes, self.page_bytes
 
     @property
     def core(self) -> list[tuple[int, int, int, int, int]]:
         """The tables as the core takes them."""
-        return [(t.rows, t.row_bytes, t.first_page, t.stride, t.rows_per_page) for t in self.tables]
+        return [(t.rows, t.row_bytes, t.first_unit, t.stride, t.rows_per_unit) for t in self.tables]
 
     @property
     def count(self) -> int:
@@ -71,26 +73,22 @@ class Striped:
         """Bytes of a row."""
         return self.tables[self.table_of(row)].row_bytes
 
-    def pieces(self, row: int) -> Iterator[tuple[int, int, int, int]]:
-        """Image, begin and end there, and begin in the row, for the part of a row in each page."""
+    def place(self, row: int) -> tuple[int, int, int]:
+        """Image of a row, and its begin and end there."""
         table = self.tables[self.table_of(row)]
-        at = table.place(row - self.firsts[self.table_of(row)], self.page_bytes)
-        done = 0
-        while done < table.row_bytes:
-            page, offset = divmod(at + done, self.page_bytes)
-            size = min(self.page_bytes - offset, table.row_bytes - done)
-            begin = page // self.images * self.page_bytes + offset
-            yield page % self.images, begin, begin + size, done
-            done += size
+        unit, slot = divmod(row - self.firsts[self.table_of(row)], table.rows_per_unit)
+        unit += table.first_unit
+        begin = unit // self.images * self.unit_bytes + slot * table.stride
+        return unit % self.images, begin, begin + table.row_bytes
 
     def write(self, folder: Path, rows: Sequence[np.ndarray[Any, Any]]) -> list[Path]:
         """Write the images; `rows` by table: uint8, shape (rows, bytes of a row)."""
-        images = [bytearray(-(-self.pages // self.images) * self.page_bytes) for _ in range(self.images)]
+        images = [bytearray(-(-self.units // self.images) * self.unit_bytes) for _ in range(self.images)]
         for row in range(self.count):
             table = self.table_of(row)
             content = rows[table][row - self.firsts[table]].tobytes()
-            for image, begin, end, done in self.pieces(row):
-                images[image][begin:end] = content[done : done + end - begin]
+            image, begin, end = self.place(row)
+            images[image][begin:end] = content
         paths = [folder / f"image-{k}" for k in range(self.images)]
         for path, content in zip(paths, images, strict=True):
             path.write_bytes(content)
@@ -102,15 +100,10 @@ class Striped:
         for image in range(self.images):
             begin = end = -1
             for row in rows:
-                blocks = {
-                    block
-                    for k, first, last, _ in self.pieces(row)
-                    if k == image
-                    for block in range(first // align, (last - 1) // align + 1)
-                }
-                if not blocks:
+                k, first, last = self.place(row)
+                if k != image:
                     continue
-                low, high = min(blocks) * align, (max(blocks) + 1) * align
+                low, high = first // align * align, ((last - 1) // align + 1) * align
                 if begin >= 0 and low <= end + gap and max(end, high) - begin <= max_read:
                     nbytes += max(end, high) - end
                     end = max(end, high)

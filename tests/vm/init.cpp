@@ -81,20 +81,25 @@ struct Opened {
 
   void read(int64_t row_bytes) {
     const int64_t stride = (row_bytes + 15) / 16 * 16;
-    const SsdGeometry geometry{0, stride, kPage / stride, kPage, 2};
+    const int64_t unit = 4 * kPage;
+    const SsdGeometry geometry{0, stride, unit / stride, unit, kPage, 2};
     std::mt19937 random(static_cast<uint32_t>(row_bytes));
     const uint32_t count = 400;
     std::vector<int64_t> rows(count);
-    for (auto& row : rows) row = random() % (kPages * geometry.rows_per_page);
+    for (auto& row : rows) row = random() % (kPages / 4 * geometry.rows_per_unit);
     std::sort(rows.begin(), rows.end());
     std::vector<uint32_t> targets(count);
     std::iota(targets.rbegin(), targets.rend(), 0);
     std::vector<std::byte> out(count * static_cast<size_t>(row_bytes));
     read_in_lanes(set, {geometry, row_bytes, rows.data(), targets.data(), &count, out.data()});
     EXPECT(failure == DriveFailure::kNone);
-    for (uint32_t i = 0; i < count; ++i)
-      for (int64_t b = 0; b < row_bytes; ++b)
-        EXPECT(out[targets[i] * static_cast<size_t>(row_bytes) + b] == byte_at(geometry.address(rows[i]) + b));
+    for (uint32_t i = 0; i < count; ++i) {
+      const auto [image, begin] = geometry.place(rows[i]);
+      for (int64_t b = 0; b < row_bytes; ++b) {
+        const int64_t page = (begin + b) / kPage * 2 + image;
+        EXPECT(out[targets[i] * static_cast<size_t>(row_bytes) + b] == byte_at(page * kPage + (begin + b) % kPage));
+      }
+    }
   }
 };
 
@@ -105,7 +110,7 @@ void read_all() {
   const int64_t row = 1'000'000;
   const uint32_t target = 0, count = 1;
   std::vector<std::byte> out(kPage);
-  read_in_lanes(drives.set, {{0, kPage, 1, kPage, 2}, kPage, &row, &target, &count, out.data()});
+  read_in_lanes(drives.set, {{0, kPage, 1, kPage, kPage, 2}, kPage, &row, &target, &count, out.data()});
   EXPECT(drives.failure == DriveFailure::refused(row, 0x80));  // behind the end
 }
 

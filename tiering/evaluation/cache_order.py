@@ -134,20 +134,21 @@ class Rows:
         return self.join(vectors)
 
     def count_ssd_reads(
-        self, positions: Sequence[Sequence[IntArray]], page: int, block: int, nodes: Mapping[str, IntArray]
+        self, orders: Sequence[CacheOrder], page: int, block: int, nodes: Mapping[str, IntArray]
     ) -> IntArray:
-        """Return bytes and pages read for the unique nodes of a batch: int64, shape (scores, types, 2).
+        """Return bytes and pages read for the unique nodes of a batch: int64, shape (orders, types, 2).
 
-        `positions` are by score and type those of `CacheOrder`. As by the loader, every page that holds a row of the
-        batch is read once, from the block of the first byte needed to the block of the last.
+        As by the loader, every page that holds a row of the batch is read once, from the block of the first byte needed
+        to the block of the last. The layout is one with a single stripe file.
         """
-        sums = np.zeros((len(positions), len(self.types), 2), np.int64)
-        for index, (node_type, size) in enumerate(zip(self.types, self.row_bytes, strict=True)):
-            place = SsdRows.plan(0, self.counts[index], size, page)
-            for of_score, by_type in zip(sums, positions, strict=True):
-                read = by_type[index][nodes[node_type]]
-                begins = place.begins(np.sort(read[read >= 0]), page)
-                of_score[index] = read_spans(begins, begins + size, page, block)[:2]
+        sums = np.zeros((len(orders), len(self.types), 2), np.int64)
+        for of_order, order in zip(sums, orders, strict=True):
+            on_ssd = [end - begin for begin, end in (order.ranges[node_type]["ssd"] for node_type in self.types)]
+            unit, places = SsdRows.plan_all(list(zip(on_ssd, self.row_bytes, strict=True)), page, 1)
+            for index, (node_type, place) in enumerate(zip(self.types, places, strict=True)):
+                read = order.positions[index][nodes[node_type]]
+                begins = place.begins(np.sort(read[read >= 0]), unit)
+                of_order[index] = read_spans(begins, begins + self.row_bytes[index], page, block)[:2]
         return sums
 
 

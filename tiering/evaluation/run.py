@@ -182,10 +182,10 @@ def _count_ssd_reads(
     spec: MetricSpec, epochs: ReferenceEpochs, orders: Mapping[str, CacheOrder]
 ) -> dict[str, IntArray]:
     """Return bytes and pages read from SSDs by score, shape (types, 2): the batches are sampled a second time."""
-    positions = [order.positions for order in orders.values()]
-    if not positions[0] or not spec.rows.bytes_known:
+    cut = list(orders.values())
+    if not cut[0].positions or not spec.rows.bytes_known:
         return {}
-    visit = partial(spec.rows.count_ssd_reads, positions, spec.options.page_bytes, spec.options.block_bytes)
+    visit = partial(spec.rows.count_ssd_reads, cut, spec.options.page_bytes, spec.options.block_bytes)
     sums: IntArray = functools.reduce(operator.add, epochs.map_batches(visit, "counting pages"))
     return dict(zip(orders, sums, strict=True))
 

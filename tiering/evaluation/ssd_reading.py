@@ -138,12 +138,13 @@ class ReadingSpec:
     @cached_property
     def tables(self) -> SsdTables:
         """All rows as in a layout that has nothing but an ssd tier."""
-        entries, first_page = [], 0
-        for count, size in zip(self.rows.counts, self.rows.row_bytes, strict=True):
-            place = SsdRows.plan(first_page, count, size, self.page_bytes)
-            entries.append((count, size, place.first_page, place.stride, place.rows_per_page))
-            first_page += place.num_pages
-        return SsdTables(list(self.rows.types), entries, [0] * len(entries), self.page_bytes, 1)
+        sizes = list(zip(self.rows.counts, self.rows.row_bytes, strict=True))
+        unit, places = SsdRows.plan_all(sizes, self.page_bytes, 1)
+        entries = [
+            (count, size, place.first_unit, place.stride, place.rows_per_unit)
+            for (count, size), place in zip(sizes, places, strict=True)
+        ]
+        return SsdTables(list(self.rows.types), entries, [0] * len(entries), (unit, self.page_bytes), 1)
 
     def check(self, batches: Sequence[npt.NDArray[Any]]) -> None:
         """Refuse a size that has no room for one of the batches, given by `Rows` numbers."""
@@ -242,11 +243,11 @@ def row_spans(tables: SsdTables, rows: npt.NDArray[np.uint32]) -> tuple[IntArray
     """Return the first byte on disk of each of some rows, ascending, and the byte behind its last."""
     begins, ends = np.empty(rows.size, np.int64), np.empty(rows.size, np.int64)
     cut = first = 0
-    for count, row_bytes, first_page, stride, per_page in tables.rows:
+    for count, row_bytes, first_unit, stride, per_unit in tables.rows:
         part = slice(cut, cut := int(np.searchsorted(rows, first + count)))
         numbers = rows[part].astype(np.int64) - first
-        place = SsdRows(first_page, 0, stride, per_page)
-        begins[part] = first_page * tables.page_bytes + place.begins(numbers, tables.page_bytes)
+        place, unit = SsdRows(first_unit, 0, stride, per_unit), tables.shape[0]
+        begins[part] = first_unit * unit + place.begins(numbers, unit)
         ends[part] = begins[part] + row_bytes
         first += count
     return begins, ends

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -30,38 +30,69 @@ from tiering.text.units import format_bytes, format_count, format_share, format_
 TIERS = ("gpu", "peer", "cpu", "ssd")  # tiers from hottest to coldest; ranges follow each other in this order
 MEMORY_TIERS = ("gpu", "peer", "cpu")  # tiers whose rows lie in files of the layout's directory
 EDGE_TABLES = "edge_tables"  # field of the body, and name in ``requires``, of layouts that place features of edges
+UNITS = "units"  # name in ``requires`` of layouts whose rows on SSD lie in units
 SECTOR_BYTES = 512
+_UNITS = (64 << 10, 1 << 20)  # bytes of a stripe unit: at least, and at most but for larger rows
 SUM_BYTES = 4  # bytes of a page's checksum: the low half of XXH3-64 of its content
 
 
 def ssd_stride(row_bytes: int) -> int:
-    """Return the bytes from row to row on SSD: rows up to a sector are packed, larger ones padded to whole sectors."""
-    return row_bytes if row_bytes <= SECTOR_BYTES else -(-row_bytes // SECTOR_BYTES) * SECTOR_BYTES
+    """Return the bytes from row to row on SSD: padded to sectors where that costs an eighth at most, else to 4."""
+    tight, padded = (-(-row_bytes // step) * step for step in (4, SECTOR_BYTES))
+    return padded if 8 * (padded - tight) <= tight else tight
+
+
+def choose_unit(tables: Iterable[tuple[int, int]], page_bytes: int, num_images: int) -> int:
+    """Return the bytes of a stripe unit, whole pages, for tables of so many rows on SSD of so many bytes.
+
+    64 KiB, doubled to 1 MiB at most until rows fill all but a hundredth of it, and no less than the largest row. Where
+    tables have less than that for each image, units are halved.
+    """
+    sizes = [(rows, ssd_stride(row_bytes)) for rows, row_bytes in tables if rows]
+    unit, largest = max(page_bytes, _UNITS[0]), max((stride for _, stride in sizes), default=1)
+    while unit < _UNITS[1] and any(unit % stride > unit // 100 for _, stride in sizes):
+        unit *= 2
+    most = max((rows * stride for rows, stride in sizes), default=0)
+    while unit // 2 >= max(page_bytes, largest) and unit * num_images > most:
+        unit //= 2
+    return max(unit, -(-largest // page_bytes) * page_bytes)
 
 
 @dataclass(frozen=True)
 class SsdRows:
-    """The position of one node type's ssd rows in the logical pages that are striped over all stripe files."""
+    """The position of one node type's ssd rows in the units that are striped over all stripe files."""
 
-    first_page: int  # logical page of row 0
-    num_pages: int  # pages reserved for the type
+    first_unit: int  # unit of row 0
+    num_units: int  # units of the type
     stride: int  # bytes from row to row
-    rows_per_page: int  # rows that begin in a page; 0 if a row is larger than a page and rows run through page ends
+    rows_per_unit: int  # rows of a unit; 0 in the one file of an older layout: rows run through the ends of units
 
     @classmethod
-    def plan(cls, first_page: int, rows: int, row_bytes: int, page_bytes: int) -> SsdRows:
-        """Place `rows` rows of `row_bytes` from `first_page` on, by the stride rule."""
-        stride = ssd_stride(row_bytes)
-        per_page = page_bytes // stride
-        pages = -(-rows // per_page) if per_page else -(-rows * stride // page_bytes)
-        return cls(first_page, pages, stride, per_page)
+    def plan(cls, first_unit: int, rows: int, stride: int, unit_bytes: int) -> SsdRows:
+        """Place `rows` rows from `first_unit` on."""
+        per_unit = unit_bytes // stride
+        return cls(first_unit, -(-rows // per_unit) if per_unit else -(-rows * stride // unit_bytes), stride, per_unit)
 
-    def begins(self, rows: npt.NDArray[Any], page_bytes: int) -> npt.NDArray[np.int64]:
-        """Return the first byte, counted from that of `first_page`, of rows by their numbers within the ssd tier."""
+    @classmethod
+    def plan_all(cls, tables: Sequence[tuple[int, int]], page_bytes: int, num_images: int) -> tuple[int, list[SsdRows]]:
+        """Return the bytes of a unit, and the places of tables of so many rows of so many bytes, in turn."""
+        unit, places, first = choose_unit(tables, page_bytes, num_images), [], 0
+        for rows, row_bytes in tables:
+            places.append(cls.plan(first, rows, ssd_stride(row_bytes), unit))
+            first += places[-1].num_units
+        return unit, places
+
+    @classmethod
+    def from_json(cls, entry: Mapping[str, int]) -> SsdRows:
+        """Read the form of the manifest; earlier versions striped by pages."""
+        return cls(**{name.replace("page", "unit"): value for name, value in entry.items()})
+
+    def begins(self, rows: npt.NDArray[Any], unit_bytes: int) -> npt.NDArray[np.int64]:
+        """Return the first byte, counted from that of `first_unit`, of rows by their numbers within the ssd tier."""
         wide = rows.astype(np.int64)
-        if not self.rows_per_page:
+        if not self.rows_per_unit:
             return wide * self.stride
-        return wide // self.rows_per_page * page_bytes + wide % self.rows_per_page * self.stride
+        return wide // self.rows_per_unit * unit_bytes + wide % self.rows_per_unit * self.stride
 
 
 @dataclass(frozen=True)
@@ -144,9 +175,9 @@ def page_sums(image: int) -> str:
     return f"pages/ssd-{image}"
 
 
-def image_bytes(pages: int, image: int, num_images: int, page_bytes: int) -> int:
-    """Return the bytes of an image of `pages` striped pages: page p -> image p mod N, offset (p div N) * page."""
-    return peer_rows(pages, image, num_images) * page_bytes
+def image_bytes(units: int, image: int, num_images: int, unit_bytes: int) -> int:
+    """Return the bytes of an image of `units` striped units: unit u -> image u mod N, offset (u div N) * unit."""
+    return peer_rows(units, image, num_images) * unit_bytes
 
 
 class Layout(Artifact):
@@ -158,12 +189,13 @@ class Layout(Artifact):
     def __init__(self, manifest: Manifest) -> None:
         super().__init__(manifest)
         body = manifest.body
-        self.page_bytes: int = body["page_bytes"]  # unit of SSD I/O; a power of two
-        self.num_images: int = body["num_images"]  # SSD images the pages are striped over; 0 without an ssd tier
+        self.page_bytes: int = body["page_bytes"]  # unit of SSD I/O and of checksums; a power of two
+        self.unit_bytes: int = body.get("unit_bytes", self.page_bytes)  # whole pages, which are striped over images
+        self.num_images: int = body["num_images"]  # SSD images the units are striped over; 0 without an ssd tier
         self.num_peers: int = body["num_peers"]  # GPUs the peer tier is interleaved over; 0 without one
         self.feature_types = self.node_types  # node types whose features are tiered
         self.split: Mapping[str, Any] | None = body.get("split")  # of each GPU's memory; ``None``: all for rows
-        self.tables = [*sorted(self.feature_types), *sorted(body.get(EDGE_TABLES, {}))]  # in the order of their pages
+        self.tables = [*sorted(self.feature_types), *sorted(body.get(EDGE_TABLES, {}))]  # in the order of their units
 
     @property
     def graph(self) -> Graph:
@@ -195,7 +227,7 @@ class Layout(Artifact):
             raise MissingError(f"{self.path}: node type {node_type!r} has no tiered features; types that have: {known}")
         ranges = {tier: (int(entry[tier][0]), int(entry[tier][1])) for tier in TIERS}
         rows = entry["num_edges" if ":" in node_type else "num_nodes"]
-        return TypeLayout(node_type, rows, entry["dim"], entry["dtype"], ranges, SsdRows(**entry["ssd_rows"]))
+        return TypeLayout(node_type, rows, entry["dim"], entry["dtype"], ranges, SsdRows.from_json(entry["ssd_rows"]))
 
     def adjacency_prefix(self, relation: Relation | str | None = None) -> AdjacencyPrefix:
         """Return the adjacency lists of a relation (as in `Graph.relation`) that lie in the gpu tier."""
@@ -228,23 +260,25 @@ class Layout(Artifact):
             return [body_problem("parts", "the reordered graph is not listed")]
         if self.page_bytes & (self.page_bytes - 1):
             return [body_problem("body.page_bytes", f"{self.page_bytes} is no power of two")]
-        problems, pages = list[Problem](), 0
-        for node_type in self.tables:  # the order in which their pages follow each other
+        if self.unit_bytes < self.page_bytes or self.unit_bytes % self.page_bytes:
+            return [body_problem("body.unit_bytes", f"{self.unit_bytes} are no whole pages of {self.page_bytes}")]
+        problems, units = list[Problem](), 0
+        for node_type in self.tables:  # the order in which their units follow each other
             entry = self.type_layout(node_type)
-            problems += self._type_problems(entry, pages) + _source_problems(entry, self._listed_graph)
-            pages += entry.ssd_rows.num_pages
-        if pages and not self.num_images:
+            problems += self._type_problems(entry, units) + _source_problems(entry, self._listed_graph)
+            units += entry.ssd_rows.num_units
+        if units and not self.num_images:
             problems.append(body_problem("body.num_images", "there are ssd rows but no images"))
         if problems:
             return problems
         sound = self.split is not None and not any(self._listed_graph._body_problems())
         prefixes = prefix_problems(self.manifest.body, self._listed_graph) if sound else ()
-        return [*self._image_problems(pages), *prefixes]
+        return [*self._image_problems(units), *prefixes]
 
-    def _image_problems(self, pages: int) -> Iterator[Problem]:
+    def _image_problems(self, units: int) -> Iterator[Problem]:
         for image in range(self.num_images):
             name, sums = image_name(image), page_sums(image)
-            needed, listed = image_bytes(pages, image, self.num_images, self.page_bytes), self.manifest.files.get(sums)
+            needed, listed = image_bytes(units, image, self.num_images, self.unit_bytes), self.manifest.files.get(sums)
             if name not in self.manifest.external:
                 yield body_problem(f"external.{name}", "the image is not listed")
             elif (external := self.manifest.external[name]).bytes != needed:
@@ -262,7 +296,7 @@ class Layout(Artifact):
         """The graph by its manifest; what is wrong with itself is found where it is checked as a part."""
         return cast("Graph", self._nested["graph"])
 
-    def _type_problems(self, entry: TypeLayout, first_page: int) -> list[Problem]:
+    def _type_problems(self, entry: TypeLayout, first_unit: int) -> list[Problem]:
         where, problems = entry.place, list[Problem]()
         listed_bytes = self.manifest.body[EDGE_TABLES if entry.of_edges else "node_types"][entry.node_type]["row_bytes"]
         if listed_bytes != entry.row_bytes:
@@ -289,9 +323,19 @@ class Layout(Artifact):
                     problems.append(Problem(name, message, "size"))
         if entry.rows("peer") and not self.num_peers:
             problems.append(body_problem(f"{where}.peer", "there are peer rows but num_peers is 0"))
-        pages = SsdRows.plan(first_page, entry.rows("ssd"), entry.row_bytes, self.page_bytes)
-        if pages != entry.ssd_rows:
-            problems.append(mismatch(f"{where}.ssd_rows", pages, entry.ssd_rows))
+        place = entry.ssd_rows
+        if place.stride < entry.row_bytes:
+            problems.append(mismatch(f"{where}.ssd_rows.stride", f"at least {entry.row_bytes} bytes", place.stride))
+        elif (units := SsdRows.plan(first_unit, entry.rows("ssd"), place.stride, self.unit_bytes)) != place:
+            problems.append(mismatch(f"{where}.ssd_rows", units, place))
+        elif place.num_units and not place.rows_per_unit and self.num_images > 1:
+            problems.append(
+                body_problem(
+                    f"{where}.ssd_rows",
+                    f"rows of {entry.row_bytes} bytes are cut into pages on {self.num_images} images, as an earlier "
+                    "version did; make the layout again with `tiering layout`",
+                )
+            )
         return problems
 
     def _summarize_content(self) -> dict[str, Any]:
@@ -326,7 +370,7 @@ class Layout(Artifact):
             "dtype": entry.dtype,
             "tiers": {tier: entry.tier_summary(tier) for tier in TIERS},
             "ssd_stride": entry.ssd_rows.stride,
-            "ssd_padding_bytes": entry.ssd_rows.num_pages * self.page_bytes - entry.rows("ssd") * entry.row_bytes,
+            "ssd_padding_bytes": entry.ssd_rows.num_units * self.unit_bytes - entry.rows("ssd") * entry.row_bytes,
         }
 
 

@@ -29,13 +29,13 @@ class TierRows:
         self.path, self.rows, self.dim, self.dtype = layout.path, entry.num_nodes, entry.dim, entry.dtype
         self.row_bytes, self.bytes = entry.row_bytes, entry.num_nodes * entry.row_bytes
         memory = sum(entry.rows(tier) for tier in MEMORY_TIERS) * entry.row_bytes
-        self.disk_bytes = memory + entry.ssd_rows.num_pages * layout.page_bytes
+        self.disk_bytes = memory + entry.ssd_rows.num_units * layout.unit_bytes
 
     def pieces_memory(self, step: int) -> int:
         """Return the memory of `pieces` in bytes."""
-        entry, page = self._entry, self._layout.page_bytes
-        padded = max(entry.row_bytes, entry.ssd_rows.stride, page // max(1, entry.ssd_rows.rows_per_page))
-        return _HELD * min(max(1, step) * padded + 2 * page * max(1, self._layout.num_images), 2 * self.bytes + page)
+        entry, unit = self._entry, self._layout.unit_bytes
+        padded = max(entry.row_bytes, entry.ssd_rows.stride, unit // max(1, entry.ssd_rows.rows_per_unit))
+        return _HELD * min(max(1, step) * padded + 2 * unit * max(1, self._layout.num_images), 2 * self.bytes + unit)
 
     def pieces(self, step: int, begin: int = 0) -> Iterator[tuple[int, Bytes]]:
         """Yield first rank and rows, uint8 (step, row_bytes), from rank `begin` on; the last piece may be shorter."""
@@ -66,13 +66,13 @@ class TierRows:
             yield from _interleaved(files, max(0, begin - first), end - first, step)
 
     def _images(self) -> list[Bytes]:
-        """Return the stripe files as pages: page p is page p div n of file p mod n."""
+        """Return the stripe files as units: unit u is unit u div n of file u mod n."""
         layout, images = self._layout, []
-        manifest, page = layout.manifest, layout.page_bytes
-        total = sum(layout.type_layout(name).ssd_rows.num_pages for name in layout.tables)
+        manifest, unit = layout.manifest, layout.unit_bytes
+        total = sum(layout.type_layout(name).ssd_rows.num_units for name in layout.tables)
         for image, place in enumerate(layout.image_places):
-            pages = image_bytes(total, image, layout.num_images, page) // page
-            array = open_raw(place, np.dtype(np.uint8), (pages, page))
+            units = image_bytes(total, image, layout.num_images, unit) // unit
+            array = open_raw(place, np.dtype(np.uint8), (units, unit))
             if manifest.verify and isinstance(array, np.memmap):
                 verifier = manifest.verifier(image_name(image))
                 verifier.read = True
@@ -81,22 +81,20 @@ class TierRows:
         return images
 
     def _ssd_runs(self, begin: int, end: int, step: int) -> Iterator[Bytes]:
-        """Yield rows `begin`..`end` of the ssd tier, without the padding of pages and rows."""
-        place, page, row_bytes = self._entry.ssd_rows, self._layout.page_bytes, self._entry.row_bytes
-        per_page, stride = place.rows_per_page, place.stride
-        # First page, and bytes of it that belong to rows before.
-        first, skipped = (begin // per_page, begin % per_page * stride) if per_page else divmod(begin * stride, page)
-        used = per_page * stride if per_page else page
-        missing, rest = end - begin, np.empty(0, np.uint8)
-        first, last = place.first_page + first, place.first_page + place.num_pages
-        for run in _interleaved(self._images(), first, last, -(-step * stride // used)):
-            data = np.ascontiguousarray(run[:, :used]).reshape(-1)[skipped:]
-            skipped = 0
-            if rest.size:  # the begin of a row that continues in the next page
-                data = np.concatenate([rest, data])
-            whole = min(missing, data.size // stride)
-            yield data[: whole * stride].reshape(whole, stride)[:, :row_bytes]
-            missing, rest = missing - whole, data[whole * stride :].copy()
+        """Yield rows `begin`..`end` of the ssd tier, without the padding of units and rows."""
+        place, unit, row_bytes = self._entry.ssd_rows, self._layout.unit_bytes, self._entry.row_bytes
+        if not place.rows_per_unit:  # in the one file of an older layout, one after the other
+            at = place.first_unit * unit
+            rows = self._images()[0].reshape(-1)[at : at + end * place.stride].reshape(end, place.stride)
+            for _, _, (part,) in chunks([rows[begin:]], step):
+                yield part[:, :row_bytes]
+            return
+        per_unit, missing = place.rows_per_unit, end - begin
+        (first, skipped), last = divmod(begin, per_unit), place.first_unit + place.num_units
+        for run in _interleaved(self._images(), place.first_unit + first, last, -(-step // per_unit)):
+            rows = run[:, : per_unit * place.stride].reshape(-1, place.stride)[skipped : skipped + missing]
+            yield rows[:, :row_bytes]
+            missing, skipped = missing - rows.shape[0], 0
 
 
 def _interleaved(files: Sequence[Bytes], begin: int, end: int, step: int) -> Iterator[Bytes]:

@@ -34,6 +34,7 @@ class LayoutPlan:
     tables: Mapping[str, FeatureTable]  # sources of the rows
     entries: dict[str, TypeLayout]  # ranges of the rows in the tiers
     page_bytes: int
+    unit_bytes: int
     num_peers: int
     folders: tuple[Path, ...]  # directories of the stripe files; none if no row lies on SSD
     split: CacheSplit | None = None
@@ -42,21 +43,27 @@ class LayoutPlan:
     first: tuple[str, ...] = ()
 
     @property
-    def pages(self) -> int:
-        """Logical pages of the ssd tier."""
-        return sum(entry.ssd_rows.num_pages for entry in self.entries.values())
+    def units(self) -> int:
+        """Stripe units of the ssd tier."""
+        return sum(entry.ssd_rows.num_units for entry in self.entries.values())
 
     @property
     def stripe_bytes(self) -> list[int]:
         """Bytes of each stripe file."""
         count = len(self.folders)
-        return [image_bytes(self.pages, number, count, self.page_bytes) for number in range(count)]
+        return [image_bytes(self.units, number, count, self.unit_bytes) for number in range(count)]
+
+    @property
+    def sum_bytes(self) -> list[int]:
+        """Bytes of the checksums of each stripe file's pages."""
+        return [nbytes // self.page_bytes * SUM_BYTES for nbytes in self.stripe_bytes]
 
     def to_body(self) -> dict[str, Any]:
         """Return the fields of a layout's body."""
         of_edges = {name: entry.to_json() for name, entry in self.entries.items() if entry.of_edges}
         return {
             "page_bytes": self.page_bytes,
+            "unit_bytes": self.unit_bytes,
             "num_images": len(self.folders),
             "num_peers": self.num_peers,
             "node_types": {name: entry.to_json() for name, entry in self.entries.items() if not entry.of_edges},
@@ -66,7 +73,7 @@ class LayoutPlan:
 
     def places(self, out: Path) -> dict[Path, int]:
         """Return the bytes to write, by directory: the memory tiers in `out`, and the stripe files."""
-        places = {out: sum(map(_memory_tier_bytes, self.entries.values())) + self.pages * SUM_BYTES}
+        places = {out: sum(map(_memory_tier_bytes, self.entries.values())) + sum(self.sum_bytes)}
         for folder, nbytes in zip(self.folders, self.stripe_bytes, strict=True):
             places[folder] = places.get(folder, 0) + nbytes
         return places
@@ -78,8 +85,7 @@ class LayoutPlan:
             for entry in self.entries.values()
             for tier in MEMORY_TIERS
         ]
-        sums = [nbytes // self.page_bytes * SUM_BYTES for nbytes in self.stripe_bytes]
-        return max(tiers, default=0) + sum(map(appending_memory, [*self.stripe_bytes, *sums]))
+        return max(tiers, default=0) + sum(map(appending_memory, [*self.stripe_bytes, *self.sum_bytes]))
 
     def least_memory(self) -> int:
         """Return the least memory with which the rows of every type can be moved."""
@@ -118,7 +124,7 @@ class LayoutPlan:
         """Plan the rows of a type: read in rank order, copied into pieces, hashed, written in the background."""
         rows = plan_rows(table, table.row_order == "rank", budget, copies=self.copies(entry))
         name, memory = f"rows of {entry.node_type}", rows.memory + self.writing_memory()
-        written = _memory_tier_bytes(entry) + entry.ssd_rows.num_pages * (self.page_bytes + SUM_BYTES)
+        written = _memory_tier_bytes(entry) + self._ssd_bytes(entry)
         read = rows.disk_read(table)
         return StepEstimate(name, rows.how, memory, read, written, rows.bytes_scratch, table.rows, "row")
 
@@ -130,9 +136,13 @@ class LayoutPlan:
         if not rows:
             return peers
         place, files = entry.ssd_rows, len(self.folders)
-        whole = place.stride == entry.row_bytes and self.page_bytes % place.stride == 0
-        padded = rows * place.stride if not place.rows_per_page else -(-rows // place.rows_per_page) * self.page_bytes
+        whole = place.rows_per_unit * entry.row_bytes == self.unit_bytes
+        padded = -(-rows // place.rows_per_unit) * self.unit_bytes
         return max(peers, (0 if whole else padded) + (padded // files if files > 1 else 0))
+
+    def _ssd_bytes(self, entry: TypeLayout) -> int:
+        """Return the bytes of a type's units, with the checksums of their pages."""
+        return entry.ssd_rows.num_units * (self.unit_bytes + self.unit_bytes // self.page_bytes * SUM_BYTES)
 
 
 def _memory_tier_bytes(entry: TypeLayout) -> int:
@@ -169,19 +179,19 @@ def _plan_unranked(source: LayoutInput, options: LayoutOptions) -> LayoutPlan:
 def _expected_memory(tables: Mapping[str, FeatureTable], options: LayoutOptions) -> int:
     """Return the memory that suffices for any division of the rows: as if all of them lay in every tier."""
     ranges = {name: dict.fromkeys(TIERS, (0, table.rows)) for name, table in tables.items()}
-    entries, peers = _entries(tables, ranges, options.page_bytes), options.capacities.num_peers
-    return LayoutPlan(tables, entries, options.page_bytes, peers, options.folders).least_memory()
+    return _plan(tables, ranges, options).least_memory()
 
 
-def _entries(tables: Mapping[str, FeatureTable], ranges: Any, page_bytes: int) -> dict[str, TypeLayout]:
-    """Return the tiers of every table, whose rows on SSD follow each other."""
-    entries, next_page = {}, 0
-    for name, table in tables.items():
-        begin, end = ranges[name]["ssd"]
-        ssd_rows = SsdRows.plan(next_page, end - begin, table.row_bytes, page_bytes)
-        next_page += ssd_rows.num_pages
-        entries[name] = TypeLayout(name, table.rows, table.dim, table.dtype, ranges[name], ssd_rows)
-    return entries
+def _plan(tables: Mapping[str, FeatureTable], ranges: Any, options: LayoutOptions) -> LayoutPlan:
+    """Return the plan for ranges of ranks; the rows of the tables on SSD follow each other."""
+    on_ssd = [(ranges[name]["ssd"][1] - ranges[name]["ssd"][0], table.row_bytes) for name, table in tables.items()]
+    unit, places = SsdRows.plan_all(on_ssd, options.page_bytes, max(1, len(options.folders)))
+    entries = {
+        name: TypeLayout(name, table.rows, table.dim, table.dtype, ranges[name], place)
+        for (name, table), place in zip(tables.items(), places, strict=True)
+    }
+    folders = options.folders if any(place.num_units for place in places) else ()
+    return LayoutPlan(tables, entries, options.page_bytes, unit, options.capacities.num_peers, folders)
 
 
 def _place_rows(source: LayoutInput, capacities: Capacities, options: LayoutOptions) -> LayoutPlan:
@@ -194,10 +204,8 @@ def _place_rows(source: LayoutInput, capacities: Capacities, options: LayoutOpti
             "layout holds adjacency alone"
         )
     ranges = plan_tiers(source.rows, capacities) if source.tables else {}
-    entries = _entries(source.tables, ranges, options.page_bytes)
-    folders = options.folders if any(entry.ssd_rows.num_pages for entry in entries.values()) else ()
     first = tuple(_where_first(row, ranges[row.node_type]) for row in source.rows if row.first)
-    return LayoutPlan(source.tables, entries, options.page_bytes, capacities.num_peers, folders, first=first)
+    return replace(_plan(source.tables, ranges, options), first=first)
 
 
 def _where_first(table: RankedTable, ranges: Mapping[str, tuple[int, int]]) -> str:

@@ -13,7 +13,6 @@ import os
 import shutil
 from collections.abc import Sequence
 from contextlib import ExitStack
-from math import gcd
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +32,7 @@ from tiering.formats.layout import (
     EDGE_TABLES,
     MEMORY_TIERS,
     SUM_BYTES,
+    UNITS,
     Layout,
     TypeLayout,
     image_name,
@@ -46,7 +46,7 @@ from tiering.layout.options import LayoutOptions
 from tiering.layout.plan import LayoutPlan, plan_layout
 from tiering.memory import Budget, parse_memory
 from tiering.reorder.rows import PermutedRows
-from tiering.reorder.rows.tasks import TablePlan, as_pages, locate_rows, make_row_files, write_step
+from tiering.reorder.rows.tasks import TablePlan, as_units, locate_rows, make_row_files, write_step
 from tiering.run.carrier import Carrier
 from tiering.run.files import JoinedFile, PartitionRange, join_step, make_files, missing_files, place_files
 from tiering.run.job import Job
@@ -109,7 +109,7 @@ def write_layout(
                 _write_rows(writer, stripes, plan, require_order(graph), reading, workers)
             writer.adopt(graph, "graph")
             writer.external.update(stripes.publish())
-        writer.commit(body, provenance, (EDGE_TABLES,) if EDGE_TABLES in body else ())
+        writer.commit(body, provenance, (UNITS, *([EDGE_TABLES] if EDGE_TABLES in body else [])))
     return Layout.open(writer.out)
 
 
@@ -136,8 +136,7 @@ def _write_rows(
                     if rows
                 ]
         stripes.sums = [
-            begin(page_sums(number), "uint32", (nbytes // plan.page_bytes,))
-            for number, nbytes in enumerate(plan.stripe_bytes)
+            begin(page_sums(number), "uint32", (nbytes // SUM_BYTES,)) for number, nbytes in enumerate(plan.sum_bytes)
         ]
         bar = stack.enter_context(progress(total, "layout", "B", scale=True))
         for name, entry in plan.entries.items():
@@ -150,7 +149,7 @@ def _write_rows(
                     if files[name, tier]:
                         write_range(source, *entry.ranges[tier], files[name, tier], bar)
                 if entry.rows("ssd"):
-                    write_ssd(source, entry, plan.page_bytes, stripes, bar)
+                    write_ssd(source, entry, plan.unit_bytes, stripes, bar)
 
 
 def write_range(source: PermutedRows, begin: int, end: int, files: Sequence[FileWriter], bar: Any) -> None:
@@ -162,24 +161,24 @@ def write_range(source: PermutedRows, begin: int, end: int, files: Sequence[File
         bar.update(chunk.nbytes)
 
 
-def write_ssd(source: PermutedRows, entry: TypeLayout, page_bytes: int, stripes: StripeFiles, bar: Any) -> None:
-    """Write the ssd rows of a type as pages: rows never straddle a page if one fits; gaps are zeros."""
+def write_ssd(source: PermutedRows, entry: TypeLayout, unit_bytes: int, stripes: StripeFiles, bar: Any) -> None:
+    """Write the ssd rows of a type as units of whole rows; gaps are zeros."""
     (begin, end), place = entry.ranges["ssd"], entry.ssd_rows
-    # A piece begins where a page begins. Rows larger than a page do so every page / gcd(page, stride) rows.
-    multiple = place.rows_per_page or page_bytes // gcd(page_bytes, place.stride)
-    pages = multiple * place.stride // page_bytes if not place.rows_per_page else 1  # that so many rows take
-    done = min(max(0, stripes.first_missing_page() - place.first_page), place.num_pages)
-    start = end if done == place.num_pages else begin + done // pages * multiple
+    per_unit = place.rows_per_unit
+    start = min(end, begin + max(0, stripes.first_missing_unit() - place.first_unit) * per_unit)
     bar.update((start - begin) * entry.row_bytes)
-    for first, chunk in source.chunks(start, end, multiple):
-        page = place.first_page + (first - begin) // multiple * pages
-        stripes.write_pages(page, as_pages(chunk, place.stride, place.rows_per_page, page_bytes))
+    for first, chunk in source.chunks(start, end, per_unit):
+        unit = place.first_unit + (first - begin) // per_unit
+        stripes.write_units(unit, as_units(chunk, place.stride, per_unit, unit_bytes))
         bar.update(chunk.nbytes)
 
 
 def _write_by_tasks(job: Job, writer: ArtifactWriter, stripes: StripeFiles, plan: LayoutPlan, graph: Graph) -> None:
     """Write the files of all tiers and the stripe files by tasks."""
-    order, stored = str(graph.path / "order"), (job.grid, plan.page_bytes, plan.num_peers, len(plan.folders))
+    order, stored = (
+        str(graph.path / "order"),
+        (job.grid, (plan.unit_bytes, plan.page_bytes), plan.num_peers, len(plan.folders)),
+    )
     tables = [
         TablePlan.of(f"rows-{number}", entry, locate_rows(graph, name, plan.tables[name]), order, *stored)
         for number, (name, entry) in enumerate(plan.entries.items())
@@ -220,7 +219,7 @@ def _write_by_tasks(job: Job, writer: ArtifactWriter, stripes: StripeFiles, plan
 
 
 def append_striped(files: Sequence[FileWriter], first: int, items: np.ndarray[Any, Any]) -> None:
-    """Append consecutive items, rows or pages from number `first` on; item i of N files goes to file i mod N."""
+    """Append consecutive items, rows or units from number `first` on; item i of N files goes to file i mod N."""
     for number, file in enumerate(files):
         skipped = (number - first) % len(files)
         own = items[skipped :: len(files)]
@@ -237,14 +236,15 @@ def first_missing(files: Sequence[FileWriter], item_bytes: int, end: int) -> int
 class StripeFiles(ExitStack):
     """A writer of the stripe files, a context manager that closes them; it goes on where an earlier run stopped.
 
-    Logical page p goes to file p mod N, offset (p div N) * page_bytes. `out` is the layout, whose lock allows to remove
+    Unit u goes to file u mod N, offset (u div N) * unit_bytes. `out` is the layout, whose lock allows to remove
     the files of a killed run; `digest` are 12 hexadecimal digits that stand for the layout and its path.
     """
 
     def __init__(self, plan: LayoutPlan, out: Path, digest: str, journal: Journal) -> None:
         super().__init__()
         self._out, self._digest, self._journal, self._folders = out, digest, journal, plan.folders
-        self._sizes, self._pages, self._page_bytes = plan.stripe_bytes, plan.pages, plan.page_bytes
+        self._sizes, self._units, self._unit_bytes = plan.stripe_bytes, plan.units, plan.unit_bytes
+        self._page_bytes = plan.page_bytes
         self._partial = [folder / f".{out.name}.{digest}.partial" for folder in plan.folders]
         self.sums: Sequence[FileWriter] = ()  # files of the checksums of each file's pages, in the layout's directory
         self._external = ExternalDirectories(journal, out)
@@ -304,16 +304,17 @@ class StripeFiles(ExitStack):
         """Return the directory in which a file gets its name."""
         return self._folders[number] / f"{self._out.name}.{token}"
 
-    def first_missing_page(self) -> int:
-        """Return the first logical page that is not on disk."""
-        files = ((self._files, self._page_bytes), (self.sums, SUM_BYTES))
-        return min(self._pages, *(first_missing(*some, self._pages) for some in files))
+    def first_missing_unit(self) -> int:
+        """Return the first unit that is not on disk."""
+        of_unit = self._unit_bytes // self._page_bytes * SUM_BYTES
+        files = ((self._files, self._unit_bytes), (self.sums, of_unit))
+        return min(self._units, *(first_missing(*some, self._units) for some in files))
 
-    def write_pages(self, first_page: int, pages: np.ndarray[Any, Any]) -> None:
-        """Append consecutive logical pages, uint8 of shape (n, page_bytes), to those of the last call."""
-        append_striped(self._files, first_page, pages)
-        sums = native.page_hashes(np.ascontiguousarray(pages).reshape(-1), self._page_bytes)
-        append_striped(self.sums, first_page, sums.astype("<u4", copy=False))
+    def write_units(self, first: int, units: np.ndarray[Any, Any]) -> None:
+        """Append consecutive units, uint8 of shape (n, unit_bytes), to those of the last call."""
+        append_striped(self._files, first, units)
+        sums = native.page_hashes(np.ascontiguousarray(units).reshape(-1), self._page_bytes)
+        append_striped(self.sums, first, sums.astype("<u4", copy=False).reshape(units.shape[0], -1))
 
     def publish(self) -> dict[str, External]:
         """Rename the files into place, where they replace equal ones; return their `External` entries by name."""

@@ -27,24 +27,25 @@ _WORSE = 1.1  # ratio to the best at which smaller windows are no longer tried
 
 @dataclass(frozen=True)
 class SsdTables:
-    """The rows of the ssd tier of some node types, in the order of their pages."""
+    """The rows of the ssd tier of some node types, in the order of their units."""
 
     types: list[str]
-    rows: list[tuple[int, int, int, int, int]]  # rows, bytes of a row, first page, stride, rows per page of each type
+    rows: list[tuple[int, int, int, int, int]]  # rows, bytes of a row, first unit, stride, rows per unit of each type
     begins: list[int]  # first rank on SSD of each type
-    page_bytes: int
+    shape: tuple[int, int]  # bytes of a unit, of a page
     images: int
 
     @classmethod
     def of(cls, layout: Layout, types: Sequence[str]) -> SsdTables:
         """Return the rows of a layout."""
-        entries = sorted((layout.type_layout(t) for t in types), key=lambda entry: entry.ssd_rows.first_page)
+        entries = sorted((layout.type_layout(t) for t in types), key=lambda entry: entry.ssd_rows.first_unit)
         rows = [
-            (e.rows("ssd"), e.row_bytes, e.ssd_rows.first_page, e.ssd_rows.stride, e.ssd_rows.rows_per_page)
+            (e.rows("ssd"), e.row_bytes, e.ssd_rows.first_unit, e.ssd_rows.stride, e.ssd_rows.rows_per_unit)
             for e in entries
         ]
         begins = [entry.ranges["ssd"][0] for entry in entries]
-        return cls([e.node_type for e in entries], rows, begins, layout.page_bytes, layout.num_images)
+        shape = (layout.unit_bytes, layout.page_bytes)
+        return cls([e.node_type for e in entries], rows, begins, shape, layout.num_images)
 
     @property
     def num_rows(self) -> int:
@@ -53,7 +54,7 @@ class SsdTables:
 
     def among(self, nodes: Mapping[str, Ids]) -> Rows:
         """Return the rows of a batch that lie on SSD, by the core's numbers."""
-        return native.ssd_rows_among(self.rows, self.page_bytes, self.begins, [nodes[t] for t in self.types])
+        return native.ssd_rows_among(self.rows, self.shape, self.begins, [nodes[t] for t in self.types])
 
     def thinned(self, rows: Rows) -> Rows:
         """Return the rows in one of every `THINNED` runs of neighbours, of about `_RUN` bytes; of a small tier all."""
@@ -81,9 +82,12 @@ class SsdTables:
         return found
 
     def type_of_page(self, page: int) -> str:
-        """Return the node type whose rows lie in a logical page."""
+        """Return the node type whose rows lie in a page: number p * N + k is page p of image k of N."""
+        unit_bytes, page_bytes = self.shape
+        of_image, image = divmod(page, self.images)
+        unit = of_image // (unit_bytes // page_bytes) * self.images + image
         firsts = [first for _, _, first, _, _ in self.rows]
-        return self.types[max(0, int(np.searchsorted(firsts, page, "right")) - 1)]
+        return self.types[max(0, int(np.searchsorted(firsts, unit, "right")) - 1)]
 
 
 @dataclass(frozen=True)
@@ -158,7 +162,7 @@ def choose_config(
     `batches` (`SsdTables.thinned` then) stands for.
     """
     pools = [(row_bytes, max(1, slots // scale)) for row_bytes, slots in pools]
-    cut = [part for batch in batches for part in native.cut_batch(tables.rows, tables.page_bytes, list(pools), batch)]
+    cut = [part for batch in batches for part in native.cut_batch(tables.rows, tables.shape, list(pools), batch)]
     parts = len(cut) / len(batches)
     known, warm = int(min(max_known, UNLIMITED) * parts), hottest_rows(tables, pools, scale)
     rows = max(1, int(np.mean([len(part) for part in cut])))
@@ -203,7 +207,7 @@ def _priced(
     """Yield the costs of reading per batch, which has `parts`, by read gap."""
     gaps = [0, speed.gap // 4, speed.gap]
     table = native.simulate_rounds(
-        tables.rows, tables.page_bytes, tables.images, list(pools), window, horizon, [warm, *cut], gaps
+        tables.rows, tables.shape, tables.images, list(pools), window, horizon, [warm, *cut], gaps
     )
     late = table[table[:, 0] > len(cut) // 3]
     late = late if len(late) else table[-1:]

@@ -180,7 +180,7 @@ def large_reads(paths: Sequence[str], size: int, seconds: float) -> float:
 
 def _gather_pages(reader: native.SsdReader, page: int, pages: int, batch: int, seconds: float) -> tuple[float, float]:
     """Gather so many random pages at a time; returns reads and bytes per second."""
-    table = native.TieredTable(page, [0, 0, 0, pages], None, [], None, reader, 0, page, 1, page)
+    table = native.TieredTable(page, [0, 0, 0, pages], None, [], None, reader, 0, page, 1, page, page)
     out = aligned_bytes(min(batch, pages) * page).reshape(-1, page)
     rng, reads, nbytes, start = np.random.default_rng(1), 0, 0, time.perf_counter()
     while (elapsed := time.perf_counter() - start) < seconds or not reads:

@@ -36,9 +36,9 @@ void bind_drives(nb::module_& m) {
       .def(
           "read",
           [](Bound& self, Address rows, Address targets, Address count, Address out, Address stream, int64_t row_bytes,
-             int64_t first_page, int64_t stride, int64_t rows_per_page) {
+             int64_t first_unit, int64_t stride, int64_t rows_per_unit, int64_t unit_bytes) {
             const DeviceScope scope(self.device);
-            self.held->read({{first_page, stride, rows_per_page, 0, 0},
+            self.held->read({{first_unit, stride, rows_per_unit, unit_bytes, 0, 0},
                              row_bytes,
                              pointer<const int64_t>(rows),
                              pointer<const uint32_t>(targets),
@@ -46,8 +46,8 @@ void bind_drives(nb::module_& m) {
                              pointer<std::byte>(out)},
                             stream_of(stream));
           },
-          "rows"_a, "targets"_a, "count"_a, "out"_a, "stream"_a, "row_bytes"_a, "first_page"_a, "stride"_a,
-          "rows_per_page"_a, Release())
+          "rows"_a, "targets"_a, "count"_a, "out"_a, "stream"_a, "row_bytes"_a, "first_unit"_a, "stride"_a,
+          "rows_per_unit"_a, "unit_bytes"_a, Release())
       .def("stop", [](Bound& self) { self.held->stop(); });
 }
 

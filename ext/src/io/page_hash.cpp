@@ -13,13 +13,13 @@ void page_hashes(std::span<const std::byte> data, size_t page_bytes, std::span<u
   for (size_t page = 0; page < out.size(); ++page) out[page] = page_hash(data.data() + page * page_bytes, page_bytes);
 }
 
-void expect_checksums(const PageChecksums& checksums, const SsdGeometry& geometry, int64_t pages) {
-  if (checksums.empty() || pages == 0) return;
+void expect_checksums(const PageChecksums& checksums, const SsdGeometry& geometry, int64_t units) {
+  if (checksums.empty() || units == 0) return;
   const int64_t images = geometry.num_images;
   TIERING_EXPECT(static_cast<int64_t>(checksums.size()) == images, "checksums: expected an array for each of ", images,
                  " images, found ", checksums.size());
   for (int64_t image = 0; image < images; ++image) {
-    const int64_t wanted = (pages - image + images - 1) / images;
+    const int64_t wanted = (units - image + images - 1) / images * (geometry.unit_bytes / geometry.page_bytes);
     const auto found = static_cast<int64_t>(checksums[static_cast<size_t>(image)].size());
     TIERING_EXPECT(found >= wanted, "checksums: expected ", wanted, " for image ", image, ", found ", found);
   }

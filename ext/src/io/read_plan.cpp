@@ -19,17 +19,8 @@ ReadPlan::ReadPlan(const SsdGeometry& geometry, int64_t row_bytes, const ImageSe
 void ReadPlan::reserve(size_t rows) { pieces_.reserve(rows); }
 
 void ReadPlan::add(int64_t local, int64_t out_row) {
-  int64_t address = geometry_.address(local);
-  int64_t target = out_row * row_bytes_;
-  const int64_t end = address + row_bytes_;
-  while (address < end) {
-    const int64_t page = address / geometry_.page_bytes, in_page = address % geometry_.page_bytes;
-    const int64_t bytes = std::min(end - address, geometry_.page_bytes - in_page);
-    pieces_.push_back(Piece{geometry_.image_offset(page) + in_page, target,
-                            static_cast<uint32_t>(geometry_.image_of(page)), static_cast<uint32_t>(bytes)});
-    address += bytes;
-    target += bytes;
-  }
+  const auto [image, offset] = geometry_.place(local);
+  pieces_.push_back(Piece{offset, out_row * row_bytes_, static_cast<uint32_t>(image)});
 }
 
 void ReadPlan::build() {
@@ -54,14 +45,14 @@ void ReadPlan::build() {
 size_t ReadPlan::extend_read(size_t first, Read& read) const {
   const Piece& head = pieces_[first];
   const int64_t begin = round_down(head.offset, align_);
-  int64_t need_end = round_up(head.offset + head.bytes, unit_);
+  int64_t need_end = round_up(head.offset + row_bytes_, unit_);
   size_t last = first + 1;
   for (; last < pieces_.size(); ++last) {
     const Piece& piece = pieces_[last];
     if (piece.image != head.image) break;
     const bool touches = piece.offset <= round_up(need_end, align_);
     const bool same_page = piece.offset / geometry_.page_bytes == (need_end - 1) / geometry_.page_bytes;
-    const int64_t end = std::max<int64_t>(need_end, round_up(piece.offset + piece.bytes, unit_));
+    const int64_t end = std::max<int64_t>(need_end, round_up(piece.offset + row_bytes_, unit_));
     if (!(touches || same_page) || round_up(end, align_) - begin > max_read_) break;
     need_end = end;
   }
@@ -84,7 +75,7 @@ std::byte* ReadPlan::direct_target(const Read& read, PieceRange range) const {
     const int64_t at = pieces_[p].offset - read.offset;
     if (pieces_[p].target - head.target != at) continue;
     if (at > covered) return nullptr;
-    covered = std::max<int64_t>(covered, at + pieces_[p].bytes);
+    covered = std::max<int64_t>(covered, at + row_bytes_);
   }
   return covered == read.bytes ? into : nullptr;
 }
@@ -121,7 +112,7 @@ void ReadPlan::ready(size_t index, const std::byte* data) noexcept {
     const Piece& piece = pieces_[p];
     std::byte* target = out_ + piece.target;
     const std::byte* source = data + (piece.offset - read.offset);
-    if (target != source) std::memcpy(target, source, piece.bytes);
+    if (target != source) std::memcpy(target, source, static_cast<size_t>(row_bytes_));
   }
 }
 

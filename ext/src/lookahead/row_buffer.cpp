@@ -52,7 +52,7 @@ RowBuffer::RowBuffer(SsdRows rows, const std::vector<SlotPool>& pools, std::vect
       engine_(filled_by_caller() ? "auto" : options_.engine) {
   TIERING_EXPECT(static_cast<int64_t>(images.size()) == rows_.tables().front().geometry.num_images,
                  "images: expected as many as rows are striped over");
-  expect_checksums(checksums_, rows_.tables().front().geometry, rows_.pages());
+  expect_checksums(checksums_, rows_.tables().front().geometry, rows_.units());
   fitting_depth(options_);  // checks the rest
   options_.max_read = longest_read(rows_, options_, std::max(images_.offset_alignment, kReadAlignment));
 }
@@ -164,15 +164,17 @@ RowBuffer::Fill RowBuffer::give(const Round& round) {
   Fill fill{.table = rows_.table_of(round.rows[filled_])};
   const SsdGeometry& at = rows_.tables()[fill.table].geometry;
   const int64_t row_bytes = rows_.tables()[fill.table].row_bytes;
-  int64_t pages = 0, next_page = 0;
+  int64_t pages = 0, last_page = -1, of_image = -1;
   for (; given_ < round.rows.size() && round.after[given_] <= done_; ++given_) {
     if (round.rows[given_] >= rows_.first(fill.table + 1)) break;
     fill.rows.push_back(round.rows[given_] - rows_.first(fill.table));
     fill.slots.push_back(round.slots[given_]);
-    const int64_t begin = at.address(fill.rows.back());
-    const int64_t last = (begin + row_bytes - 1) / at.page_bytes;
-    pages += last + 1 - std::max(next_page, begin / at.page_bytes);
-    next_page = last + 1;
+    const auto [image, offset] = at.place(fill.rows.back());
+    const int64_t first = offset / at.page_bytes;
+    if (std::exchange(of_image, image) != image) last_page = -1;
+    const int64_t last = (offset + row_bytes - 1) / at.page_bytes;
+    pages += last - std::max(last_page, first - 1);
+    last_page = last;
   }
   counters_.reads += pages;
   counters_.read_bytes += pages * at.page_bytes;

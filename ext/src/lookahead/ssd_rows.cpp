@@ -6,22 +6,19 @@
 namespace tiering {
 SsdRows::SsdRows(std::vector<SsdTable> tables) : tables_(std::move(tables)), first_{0} {
   TIERING_EXPECT(!tables_.empty(), "tables: expected at least one");
-  const int64_t page_bytes = tables_.front().geometry.page_bytes, images = tables_.front().geometry.num_images;
-  TIERING_EXPECT(page_bytes >= 1, "page_bytes: expected at least 1, found ", page_bytes);
-  TIERING_EXPECT(images >= 1, "images: expected at least one");
+  const SsdGeometry& shared = tables_.front().geometry;
   int64_t rows = 0;
   for (const SsdTable& table : tables_) {
     const SsdGeometry& at = table.geometry;
-    TIERING_EXPECT(table.rows >= 0 && table.row_bytes > 0 && at.stride >= table.row_bytes && at.rows_per_page >= 0 &&
-                       at.rows_per_page <= page_bytes / at.stride && at.page_bytes == page_bytes &&
-                       at.num_images == images,
-                   "tables: rows, stride, rows per page and page size do not fit together");
-    TIERING_EXPECT(at.first_page >= pages_,
-                   "tables: expected them in the order of their pages, each with pages of its own");
+    TIERING_EXPECT(table.rows >= 0 && table.row_bytes > 0 && at.sound(table.row_bytes) &&
+                       at.unit_bytes == shared.unit_bytes && at.page_bytes == shared.page_bytes &&
+                       at.num_images == shared.num_images,
+                   "tables: rows, stride, rows per unit, unit, page and images do not fit together");
+    TIERING_EXPECT(at.first_unit >= units_, "tables: expected them in the order of their units, each with its own");
     rows += table.rows;
     TIERING_EXPECT(rows < std::numeric_limits<uint32_t>::max(), "the ssd tier has ", rows,
                    " rows, and look-ahead takes less than 2^32 - 1");
-    if (table.rows > 0) pages_ = (at.address(table.rows - 1) + table.row_bytes - 1) / page_bytes + 1;
+    if (table.rows > 0) units_ = at.end_unit(table.rows);
     first_.push_back(static_cast<uint32_t>(rows));
   }
 }
@@ -29,15 +26,9 @@ SsdRows::SsdRows(std::vector<SsdTable> tables) : tables_(std::move(tables)), fir
 RowReads::Extent RowReads::extent(uint32_t row) noexcept {
   table_ = rows_.table_of(row, table_);
   const SsdTable& table = rows_.tables()[table_];
-  const SsdGeometry& at = table.geometry;
-  const int64_t address = at.address(row - rows_.first(table_)), last = address + table.row_bytes - 1;
-  int64_t first_page = address / at.page_bytes, last_page = last / at.page_bytes;
-  first_page += (image_ - first_page % at.num_images + at.num_images) % at.num_images;
-  last_page -= (last_page % at.num_images - image_ + at.num_images) % at.num_images;
-  if (first_page > last_page) return {};
-  const int64_t from = std::max(address, first_page * at.page_bytes) - first_page * at.page_bytes;
-  const int64_t to = std::min(last + 1, (last_page + 1) * at.page_bytes) - last_page * at.page_bytes;
-  return {at.image_offset(first_page) + from, at.image_offset(last_page) + to};
+  const auto [image, offset] = table.geometry.place(row - rows_.first(table_));
+  if (image != image_) return {};
+  return {offset, offset + table.row_bytes};
 }
 
 bool RowReads::next(std::span<const uint32_t> list, size_t& at, size_t limit, RowRead& found) {
@@ -67,19 +58,10 @@ bool RowReads::next(std::span<const uint32_t> list, size_t& at, size_t limit, Ro
 }
 
 void RowReads::copy(uint32_t row, int64_t offset, std::span<const std::byte> data, std::byte* into) noexcept {
-  table_ = rows_.table_of(row, table_);
-  const SsdTable& table = rows_.tables()[table_];
-  const SsdGeometry& at = table.geometry;
-  const int64_t address = at.address(row - rows_.first(table_)), end = address + table.row_bytes;
-  for (int64_t from = address; from < end;) {
-    const int64_t page = from / at.page_bytes, to = std::min(end, (page + 1) * at.page_bytes);
-    if (at.image_of(page) == image_) {
-      const int64_t place = at.image_offset(page) + from % at.page_bytes - offset;
-      if (place >= 0 && place + (to - from) <= static_cast<int64_t>(data.size()))
-        std::memcpy(into + (from - address), data.data() + place, static_cast<size_t>(to - from));
-    }
-    from = to;
-  }
+  const Extent own = extent(row);
+  const int64_t at = own.begin - offset;
+  if (own.begin < own.end && at >= 0 && own.end - offset <= static_cast<int64_t>(data.size()))
+    std::memcpy(into, data.data() + at, static_cast<size_t>(own.end - own.begin));
 }
 
 }  // namespace tiering

@@ -324,7 +324,7 @@ class Lookahead:
         fixed = sum((
             decision.output_bytes,
             processes * (2 * decision.workers + 2) * (48 * nodes + 16 * edges),  # samplers
-            native.buffer_staging_bytes(tables.rows, tables.page_bytes, tables.images, self.depth.depth, MAX_READ),
+            native.buffer_staging_bytes(tables.rows, tables.shape, tables.images, self.depth.depth, MAX_READ),
             native.lookahead_state_bytes(tables.num_rows, 0),
         ))  # fmt: skip
         to_come = 3 * KNOWN_SHARE  # a share of all memory for batches to come

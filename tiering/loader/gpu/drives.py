@@ -45,17 +45,19 @@ class GpuDrives:
                 f"found {len(paths)}"
             )
         self._layout, self.device, self._paths = layout, device, tuple(paths)
+        self.unit_bytes = layout.unit_bytes
         entries = [layout.type_layout(name).ssd_rows for name in layout.tables]
-        self._pages, images = max(rows.first_page + rows.num_pages for rows in entries), layout.num_images
-        nbytes = [image_bytes(self._pages, image, images, layout.page_bytes) for image in range(images)]
+        units, images = max(rows.first_unit + rows.num_units for rows in entries), layout.num_images
+        self._pages = units * (layout.unit_bytes // layout.page_bytes)
+        nbytes = [image_bytes(units, image, images, layout.unit_bytes) for image in range(images)]
         with self._errors():
             self.drives = cuda.Drives(device.index, list(paths), layout.page_bytes, nbytes, PATIENCE)
         self._compare(PageChecks(layout).arrays, verify)
 
-    def read(self, shape: Shape, lists: tuple[int, int, int], out: int, stream: int) -> None:
+    def read(self, shape: Shape, unit_bytes: int, lists: tuple[int, int, int], out: int, stream: int) -> None:
         """Read rows, listed as of `DriveRows.make_lists`, after what is on a stream, and wait for them."""
         with self._errors():
-            self.drives.read(*lists, out, stream, *shape[1:])
+            self.drives.read(*lists, out, stream, *shape[1:], unit_bytes)
 
     @cached_property
     def speed(self) -> DiskSpeed:
@@ -83,7 +85,9 @@ class GpuDrives:
 
     def _page_rows(self) -> tuple[DriveRows, cuda.DeviceMemory]:
         page = self._layout.page_bytes
-        return DriveRows(self, (self._pages, page, 0, page, 1)), cuda.allocate(self.device.index, _TOGETHER * page)
+        return DriveRows(self, (self._pages, page, 0, page, 1), page), cuda.allocate(
+            self.device.index, _TOGETHER * page
+        )
 
     def _compare(self, sums: Sequence[npt.NDArray[np.uint32]], every: bool) -> None:
         """Compare pages with their checksums."""
@@ -131,8 +135,8 @@ class GpuDrives:
 class DriveRows:
     """A reader of a table's rows from drives to their places in memory of the GPU, where its lists lie, too."""
 
-    def __init__(self, drives: GpuDrives, shape: Shape) -> None:
-        self._drives, self._shape, self._index = drives, shape, drives.device.index
+    def __init__(self, drives: GpuDrives, shape: Shape, unit_bytes: int) -> None:
+        self._drives, self._shape, self._index = drives, (shape, unit_bytes), drives.device.index
         self._stream, what = cuda.Stream(self._index), "lists of rows on drives"
         self._written = [PinnedBuffer(self._index, dtype, what) for dtype in (np.int64, np.uint32, np.uint32)]
         self._lists: cuda.DeviceMemory | None = None
@@ -148,7 +152,7 @@ class DriveRows:
 
     def copy_listed(self, out: int, stream: int, max_sms: int) -> list[native.GatherStats]:
         """Read the rows that the GPU has listed, and wait for them."""
-        self._drives.read(self._shape, self.make_lists(0), out, stream)
+        self._drives.read(*self._shape, self.make_lists(0), out, stream)
         return []
 
     def read(self, rows: npt.NDArray[np.int64], targets: npt.NDArray[Any], out: int) -> None:
@@ -159,7 +163,7 @@ class DriveRows:
             buffer.array[: given.size] = given
             nbytes = given.size * buffer.array.itemsize
             cuda.copy(self._index, address, buffer.address, nbytes, self._stream.handle)
-        self._drives.read(self._shape, lists, out, self._stream.handle)
+        self._drives.read(*self._shape, lists, out, self._stream.handle)
 
 
 class SlotFiller(threading.Thread):
@@ -168,7 +172,7 @@ class SlotFiller(threading.Thread):
     def __init__(self, drives: GpuDrives, buffer: native.RowBuffer, tables: Sequence[tuple[Shape, int, int]]) -> None:
         super().__init__(name="tiering-drives", daemon=True)
         self._device, self._buffer = drives.device, buffer
-        self._tables = [(DriveRows(drives, shape), first, begin) for shape, first, begin in tables]
+        self._tables = [(DriveRows(drives, shape, drives.unit_bytes), first, begin) for shape, first, begin in tables]
         self.error: Exception | None = None
         self.start()
 

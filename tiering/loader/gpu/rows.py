@@ -357,7 +357,8 @@ class GpuFeatures(GpuRows):
 
     def _make_staging(self) -> StagedRows | DriveRows | None:
         if self.drives is not None:
-            return DriveRows(self.drives, SsdTables.of(self._layout, [self.node_type]).rows[0])
+            shape = SsdTables.of(self._layout, [self.node_type]).rows[0]
+            return DriveRows(self.drives, shape, self._layout.unit_bytes)
         if self.reader is None:
             return None
         checks, node_type = self._checks, self.node_type

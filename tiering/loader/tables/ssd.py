@@ -33,15 +33,17 @@ def open_images(layout: Layout, entry: TypeLayout, reading: ReadOptions) -> nati
         return None
     if reading.engine == "bam":
         raise CapabilityError("engine='bam': a GPU reads the drives by itself; give device='cuda', or another engine")
-    last_page = entry.ssd_rows.first_page + entry.ssd_rows.num_pages
+    last_unit = entry.ssd_rows.first_unit + entry.ssd_rows.num_units
     for index, path in enumerate(layout.image_places):
-        needed = image_bytes(last_page, index, layout.num_images, layout.page_bytes)
+        needed = image_bytes(last_unit, index, layout.num_images, layout.unit_bytes)
         if path.is_file() and path.stat().st_size < needed:
             raise FormatError(
                 f"{display_path(path)}: ssd image {index} of {layout.path} needs at least {needed} bytes, "
                 f"found {path.stat().st_size}; make the layout again"
             )
-    return open_reader(layout.image_places, layout.page_bytes, reading, find_depth(layout, reading).depth)
+    return open_reader(
+        layout.image_places, layout.page_bytes, reading, find_depth(layout, reading).depth, entry.row_bytes
+    )
 
 
 def find_depth(layout: Layout, reading: ReadOptions, speed: DiskSpeed | None = None) -> QueueDepth:
@@ -51,13 +53,15 @@ def find_depth(layout: Layout, reading: ReadOptions, speed: DiskSpeed | None = N
     return QueueDepth.choose(reading.depth, speed, max(1, layout.num_images))
 
 
-def open_reader(images: Sequence[Path], page_bytes: int, reading: ReadOptions, depth: int = DEPTH) -> native.SsdReader:
-    """Open files or block devices, in stripe order, for random reads, `depth` in flight for each."""
+def open_reader(
+    images: Sequence[Path], page_bytes: int, reading: ReadOptions, depth: int = DEPTH, row_bytes: int = 1
+) -> native.SsdReader:
+    """Open files or block devices, in stripe order, for random reads of rows, `depth` in flight for each."""
     engine, direct, depth = reading.engine, reading.direct, min(_MOST_IN_FLIGHT, depth * len(images))
     if engine == "io_uring" and (reason := native.uring_unavailable()):
         raise CapabilityError(f"engine io_uring: {reason}; engine='threads' works everywhere")
     try:
-        reader = native.SsdReader([str(path) for path in images], page_bytes, engine, depth, direct)
+        reader = native.SsdReader([str(path) for path in images], page_bytes, engine, depth, direct, row_bytes)
     except RefusedError as error:
         raise InputError(str(error)) from None
     except OSError as error:
@@ -82,7 +86,7 @@ def open_row_buffer(
     """
     images = layout.images if reading.engine == "bam" else layout.image_places
     buffer = native.RowBuffer(
-        tables.rows, tables.begins, tables.page_bytes, list(map(str, images)), list(pools),
+        tables.rows, tables.begins, tables.shape, list(map(str, images)), list(pools),
         arena, reading.engine, reading.direct, find_depth(layout, reading).depth, MAX_READ,
         [] if checks is None else checks.arrays,
     )  # fmt: skip
@@ -194,5 +198,5 @@ def make_table(
     ssd, checksums = entry.ssd_rows, [] if checks is None else checks.arrays
     return native.TieredTable(
         entry.row_bytes, ends, gpu, peers, cpu, reader,
-        ssd.first_page, ssd.stride, ssd.rows_per_page, layout.page_bytes, checksums, preloaded,
+        ssd.first_unit, ssd.stride, ssd.rows_per_unit, layout.unit_bytes, layout.page_bytes, checksums, preloaded,
     )  # fmt: skip

@@ -2,7 +2,7 @@
 
 ``cut`` takes a chunk of a table by range of ranks and file, ``write`` a whole file of a tier, range after range from
 all chunks; of a stripe file the checksums of its pages become files of their own. Ranges do not cross tiers, and begin
-with a page. Memory: `COPIES` times the bytes of a chunk, or of a file's part of a range, and two blocks of 64 MiB.
+with a unit. Memory: `COPIES` times the bytes of a chunk, or of a file's part of a range, and two blocks of 64 MiB.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from math import gcd
 from typing import Any
 
 import numpy as np
@@ -38,31 +37,25 @@ _ROW_BYTES = 96  # memory per row of a task that cuts: its rank, its place, and 
 
 @dataclass(frozen=True)
 class Striping:
-    """The striping of the rows of a tier, ranks [first, end), over files: page by page, in turn, range by range.
+    """The striping of the rows of a tier, ranks [first, end), over files: unit by unit, in turn, range by range.
 
-    An item is a row, or a piece of a row larger than a page: none crosses the end of a page. A partition is what one
-    file has of one range; partitions are numbered range by range, in it file by file.
+    A partition is what one file has of one range; partitions are numbered range by range, in it file by file.
     """
 
     first: int
     end: int
     files: int
-    per_page: int  # items of a page; in memory tiers each row is a page
-    per_row: int  # pieces of a row; 1 for a whole row
-    first_page: int  # number of the first page: page p goes to file p mod `files`
+    per_unit: int  # rows of a unit; in memory tiers each row is one
+    first_unit: int  # number of the first unit: unit u goes to file u mod `files`
     bounds: Sequence[int]
-    """Where ranges begin, and the last ends, in what is striped out, from 0 on. They begin with a page."""
+    """Where ranges begin, and the last ends, in what is striped out, from 0 on. They begin with a unit."""
 
     @classmethod
-    def plan(
-        cls, first: int, end: int, parts: int, files: int = 1, per_page: int = 1, per_row: int = 1, first_page: int = 0
-    ) -> Striping:
+    def plan(cls, first: int, end: int, parts: int, files: int = 1, per_unit: int = 1, first_unit: int = 0) -> Striping:
         """Return a striping with ranges of about the same size, at most `parts` of them."""
-        together = np.lcm(per_page, per_row)
-        groups = -(-(end - first) * per_row // together)
-        cuts = equal_bounds(groups, min(groups, parts))
-        bounds = [min(int(cut * together), (end - first) * per_row) for cut in cuts]
-        return cls(first, end, files, per_page, per_row, first_page, bounds)
+        units = -(-(end - first) // per_unit)
+        bounds = [min(int(cut) * per_unit, end - first) for cut in equal_bounds(units, min(units, parts))]
+        return cls(first, end, files, per_unit, first_unit, bounds)
 
     @property
     def num_ranges(self) -> int:
@@ -85,18 +78,18 @@ class Striping:
         """Items of the largest partition."""
         return max(self.counts, default=0)
 
-    def _pages(self) -> Int64Array:
-        """Return the number of the first page of each range."""
-        return self.first_page + np.array(self.bounds[:-1], np.int64) // self.per_page
+    def _units(self) -> Int64Array:
+        """Return the number of the first unit of each range."""
+        return self.first_unit + np.array(self.bounds[:-1], np.int64) // self.per_unit
 
     def _starts(self) -> Int64Array:
         """Return the bounds of the partitions, laid one after the other."""
         bounds = np.array(self.bounds, np.int64)
         sizes = (bounds[1:] - bounds[:-1])[:, None]
-        pages: Int64Array = -(-sizes // self.per_page)
-        turn: Int64Array = np.mod(np.arange(self.files) - self._pages()[:, None], self.files)
-        counts = (pages - turn + self.files - 1) // self.files * self.per_page
-        counts -= np.where((pages - 1) % self.files == turn, pages * self.per_page - sizes, 0)
+        units: Int64Array = -(-sizes // self.per_unit)
+        turn: Int64Array = np.mod(np.arange(self.files) - self._units()[:, None], self.files)
+        counts = (units - turn + self.files - 1) // self.files * self.per_unit
+        counts -= np.where((units - 1) % self.files == turn, units * self.per_unit - sizes, 0)
         return np.concatenate([[0], np.cumsum(counts.reshape(-1))])
 
     def order_items(self, numbers: Int64Array, threads: int) -> tuple[AnyArray, Int64Array, AnyArray]:
@@ -104,23 +97,18 @@ class Striping:
         starts = self._starts()
         if self.files > 1:
             ranges = np.searchsorted(self.bounds, numbers, "right") - 1
-            page, slot = np.divmod(numbers - np.array(self.bounds)[ranges], self.per_page)
-            file = (self._pages()[ranges] + page) % self.files
-            numbers = starts[ranges * self.files + file] + page // self.files * self.per_page + slot
+            unit, slot = np.divmod(numbers - np.array(self.bounds)[ranges], self.per_unit)
+            file = (self._units()[ranges] + unit) % self.files
+            numbers = starts[ranges * self.files + file] + unit // self.files * self.per_unit + slot
         order, counts = native.partition(numbers, starts, threads)
         places = numbers[order] - np.repeat(starts[:-1], counts)
         return order, counts, places.astype(f"i{id_bytes(self.most)}")
 
 
-def stripe_rows(context: TaskContext, striping: Striping, ranks: AnyArray, rows: Bytes, stride: int) -> None:
-    """Write the rows that belong to a tier as partitions, with their places; pieces are cut from `stride` bytes."""
+def stripe_rows(context: TaskContext, striping: Striping, ranks: AnyArray, rows: Bytes) -> None:
+    """Write the rows that belong to a tier as partitions, with their places."""
     own = np.flatnonzero((ranks >= striping.first) & (ranks < striping.end))
     numbers = ranks[own].astype(np.int64) - striping.first
-    if striping.per_row > 1:
-        padded = np.zeros((own.size, stride), np.uint8)
-        padded[:, : rows.shape[1]] = rows[own]
-        rows, own = padded.reshape(own.size * striping.per_row, -1), np.arange(own.size * striping.per_row)
-        numbers = (numbers[:, None] * striping.per_row + np.arange(striping.per_row)).reshape(-1)
     order, counts, places = striping.order_items(numbers, context.threads)
     striped = np.empty((own.size, rows.shape[1]), np.uint8)
     if striped.size:
@@ -128,22 +116,18 @@ def stripe_rows(context: TaskContext, striping: Striping, ranks: AnyArray, rows:
     context.write_all({"place": places, "row": striped}, np.cumsum(counts))
 
 
-def as_pages(rows: np.ndarray[Any, Any], stride: int, per_page: int, page_bytes: int) -> np.ndarray[Any, Any]:
-    """Return rows, from a page's start on, as pages (pages, page_bytes); `stride`, `per_page` as in `SsdRows`."""
+def as_units(rows: np.ndarray[Any, Any], stride: int, per_unit: int, unit_bytes: int) -> np.ndarray[Any, Any]:
+    """Return rows, from a unit's start on, as units (units, unit_bytes); `stride`, `per_unit` as in `SsdRows`."""
     count, row_bytes = rows.shape
-    if stride == row_bytes and per_page * stride == page_bytes and count % per_page == 0:
-        return rows.reshape(-1, page_bytes)
-    if per_page:
-        pages, run = np.zeros((-(-count // per_page), page_bytes), np.uint8), per_page
-    else:
-        pages, run = np.zeros((-(-count * stride // page_bytes), page_bytes), np.uint8), count
-    # A run of rows, `stride` apart, begins with a page.
-    slots = np.lib.stride_tricks.as_strided(pages, (-(-count // run), run, row_bytes), (page_bytes, stride, 1))
-    whole = count // run
-    slots[:whole] = rows[: whole * run].reshape(whole, run, row_bytes)
+    if per_unit * row_bytes == unit_bytes and count % per_unit == 0:
+        return rows.reshape(-1, unit_bytes)
+    units = np.zeros((-(-count // per_unit), unit_bytes), np.uint8)
+    slots = np.lib.stride_tricks.as_strided(units, (units.shape[0], per_unit, row_bytes), (unit_bytes, stride, 1))
+    whole = count // per_unit
+    slots[:whole] = rows[: whole * per_unit].reshape(whole, per_unit, row_bytes)
     if whole < slots.shape[0]:
-        slots[whole, : count - whole * run] = rows[whole * run :]
-    return pages
+        slots[whole, : count - whole * per_unit] = rows[whole * per_unit :]
+    return units
 
 
 def task_bytes(entries: Iterable[TypeLayout]) -> int:
@@ -159,7 +143,7 @@ def tables_task_bytes(tables: Mapping[str, FeatureTable]) -> int:
 def in_one_tier(node_type: str, table: FeatureTable) -> TypeLayout:
     """Return the placement of a table whose rows all go to one file."""
     ranges = {tier: (0, table.rows if tier == "cpu" else 0) for tier in TIERS}
-    return TypeLayout(node_type, table.rows, table.dim, table.dtype, ranges, SsdRows.plan(0, 0, table.row_bytes, 4096))
+    return TypeLayout(node_type, table.rows, table.dim, table.dtype, ranges, SsdRows(0, 0, table.row_bytes, 1))
 
 
 def write_tables(
@@ -209,13 +193,13 @@ class TablePlan:
     order: str  # directory of the order artifact
     chunks: int  # tasks that cut the table
     striping: Mapping[str, Striping]  # striping of each tier that has rows
-    page_bytes: int
+    shape: tuple[int, int]  # bytes of a unit, of a page
     num_peers: int
 
     @classmethod
     def of(
-        cls, name: str, entry: TypeLayout, rows: RowLocation, order: str, grid: Grid, page_bytes: int = 4096,
-        num_peers: int = 0, stripe_files: int = 0,
+        cls, name: str, entry: TypeLayout, rows: RowLocation, order: str, grid: Grid,
+        shape: tuple[int, int] = (4096, 4096), num_peers: int = 0, stripe_files: int = 0,
     ) -> TablePlan:  # fmt: skip
         """Return the plan by which a task has room for what one file has of a range of ranks."""
         striping = {}
@@ -228,22 +212,18 @@ class TablePlan:
             elif tier != "ssd":
                 striping[tier] = Striping.plan(*ranks, grid.parts(nbytes))
             else:
-                striping[tier] = _stripe_pages(entry, grid.parts(nbytes // stripe_files), stripe_files, page_bytes)
+                parts, place = grid.parts(nbytes // stripe_files), entry.ssd_rows
+                striping[tier] = Striping.plan(*ranks, parts, stripe_files, place.rows_per_unit, place.first_unit)
         chunks = grid.parts(entry.num_nodes * entry.row_bytes * COPIES)
-        return cls(name, entry, rows, order, chunks, striping, page_bytes, num_peers)
-
-    def width(self, tier: str) -> int:
-        """Return the bytes of an item of a tier: a row, or a piece of one."""
-        per_row = self.striping[tier].per_row
-        return self.entry.row_bytes if per_row == 1 else self.entry.ssd_rows.stride // per_row
+        return cls(name, entry, rows, order, chunks, striping, shape, num_peers)
 
     def most(self, tier: str) -> int:
         """Return the most bytes that a file of a tier has of a range."""
         striping = self.striping.get(tier)
         if striping is None:
             return 0
-        pages = self.page_bytes // striping.per_page if tier == "ssd" else 0
-        return striping.most * max(self.width(tier), pages)
+        in_units = self.shape[0] // striping.per_unit if tier == "ssd" else 0
+        return striping.most * max(self.entry.row_bytes, in_units)
 
     def params(self) -> dict[str, Any]:
         """Return the table's parameters for tasks, as JSON holds them."""
@@ -251,9 +231,8 @@ class TablePlan:
         return {
             "name": self.name, "rows_at": vars(self.rows), "order": self.order, "node_type": entry.node_type,
             "rows": entry.num_nodes, "row_bytes": entry.row_bytes, "chunks": self.chunks,
-            "stride": entry.ssd_rows.stride, "page_bytes": self.page_bytes,
+            "stride": entry.ssd_rows.stride, "shape": self.shape,
             "striping": {tier: vars(striping) for tier, striping in self.striping.items()},
-            "widths": {tier: self.width(tier) for tier in self.striping},
             "before": dict(zip(self.striping, accumulate(partitions, initial=0), strict=False)),
         }  # fmt: skip
 
@@ -277,15 +256,6 @@ class TablePlan:
                         "tier": tier, "number": part, "bytes": count * entry.row_bytes, "most": self.most(tier),
                     })  # fmt: skip
         return files
-
-
-def _stripe_pages(entry: TypeLayout, parts: int, files: int, page_bytes: int) -> Striping:
-    """Return the striping of the ssd tier; a row larger than a page goes in pieces that each lie in one page."""
-    place, ranks = entry.ssd_rows, entry.ranges["ssd"]
-    if place.rows_per_page:
-        return Striping.plan(*ranks, parts, files, place.rows_per_page, first_page=place.first_page)
-    piece = gcd(place.stride, page_bytes)
-    return Striping.plan(*ranks, parts, files, page_bytes // piece, place.stride // piece, place.first_page)
 
 
 def write_step(
@@ -322,7 +292,7 @@ def cut(context: TaskContext) -> None:
         order = context.share(open_manifest, params["order"])
         ranks = order.read(f"nodes/{params['node_type']}/old_to_new", begin, end)
     for document in params["striping"].values():
-        stripe_rows(context, Striping(**document), ranks, rows, params["stride"])
+        stripe_rows(context, Striping(**document), ranks, rows)
 
 
 def write(context: TaskContext) -> None:
@@ -332,20 +302,19 @@ def write(context: TaskContext) -> None:
         for number in own["tables"]:
             table = context.params["tables"][number]
             striping, before = Striping(**table["striping"][own["tier"]]), table["before"][own["tier"]]
-            counts = striping.counts
+            counts, (unit_bytes, page_bytes) = striping.counts, table["shape"]
             for part in range(own["number"], len(counts), striping.files):
-                rows = _gathered(context, table, before + part, counts[part], own["tier"])
+                rows = _gathered(context, table, before + part, counts[part])
                 if own["tier"] == "ssd":
-                    stride = table["stride"] if striping.per_row == 1 else rows.shape[1]
-                    rows = as_pages(rows, stride, striping.per_page, table["page_bytes"])
-                    sums = native.page_hashes(rows.reshape(-1), rows.shape[1]) if rows.size else np.empty(0)
+                    rows = as_units(rows, table["stride"], striping.per_unit, unit_bytes)
+                    sums = native.page_hashes(rows.reshape(-1), page_bytes) if rows.size else np.empty(0)
                     context.write(sums=sums.astype("<u4", copy=False))
                 file.append(rows)
 
 
-def _gathered(context: TaskContext, table: Mapping[str, Any], part: int, count: int, tier: str) -> Bytes:
+def _gathered(context: TaskContext, table: Mapping[str, Any], part: int, count: int) -> Bytes:
     """Return the rows of a partition from all chunks of a table, in its order."""
-    rows = np.empty((count, table["widths"][tier]), np.uint8)
+    rows = np.empty((count, table["row_bytes"]), np.uint8)
     for found in context.read_many(f"{table['name']}.cut", ((chunk, part) for chunk in range(table["chunks"]))):
         if found["row"].size:
             native.scatter_rows(found["row"], found["place"], 0, rows, context.threads)

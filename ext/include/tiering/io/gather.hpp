@@ -56,7 +56,7 @@ struct GatherStats {
   int64_t reads = 0;                       ///< reads of SSD images
   int64_t read_bytes = 0;                  ///< bytes asked of the SSD images, alignment included
   int64_t direct_reads = 0;                ///< reads that landed in `out` without a copy
-  int64_t bad_page = kNoPage;              ///< logical page that differs from its checksum: `out` is then
+  int64_t bad_page = kNoPage;              ///< number of a page that differs from its checksum: `out` is then
                                            ///< unspecified
   std::string fallback;                    ///< why the reader left io_uring, if it did in this gather
 };

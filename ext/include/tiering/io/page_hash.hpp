@@ -17,10 +17,10 @@ using PageChecksums = std::vector<std::span<const uint32_t>>;
 
 inline constexpr int64_t kNoPage = -1;
 
-/// Throws InputError unless each of the first `pages` logical pages has a checksum, or there are none.
-void expect_checksums(const PageChecksums& checksums, const SsdGeometry& geometry, int64_t pages);
+/// Throws InputError unless each page of the first `units` units has a checksum, or there are none.
+void expect_checksums(const PageChecksums& checksums, const SsdGeometry& geometry, int64_t units);
 
-/// The first logical page of a read that differs from its checksum; kNoPage if there is none.
+/// The number (page of the image * images + image) of the first page of a read that differs from its checksum; kNoPage if there is none.
 int64_t damaged_page(const PageChecksums& checksums, const SsdGeometry& geometry, const Read& read,
                      const std::byte* data) noexcept;
 

@@ -6,17 +6,16 @@
 
 namespace tiering {
 
-/// Part of one requested row that lies in one page of one image.
+/// A row that was asked for.
 struct Piece {
   int64_t offset;  ///< byte in the image
   int64_t target;  ///< byte in the output
   uint32_t image;
-  uint32_t bytes;
 };
 
-/// Reads for a set of rows: add() every row, build() once, hand reads() and the plan to an engine. Rows are cut at page
-/// borders, the pieces (24 bytes) sorted by place, neighbours and duplicates merged. With checksums whole pages are
-/// read, and each is compared before a row is copied out of it.
+/// Reads for a set of rows: add() every row, build() once, hand reads() and the plan to an engine. Rows (24 bytes each) are
+/// sorted by place, neighbours and duplicates merged. With checksums whole pages are read, and each is compared before a
+/// row is copied out of it.
 class ReadPlan final : public ReadSink {
  public:
   ReadPlan(const SsdGeometry& geometry, int64_t row_bytes, const ImageSet& images, uint32_t max_read, std::byte* out,
@@ -30,7 +29,7 @@ class ReadPlan final : public ReadSink {
   std::span<const Read> reads() const noexcept { return reads_; }
   int64_t read_bytes() const noexcept { return read_bytes_; }
   int64_t direct_reads() const noexcept { return direct_reads_; }
-  /// The first logical page that is not what its checksum says; kNoPage if there is none.
+  /// The first page that is not what its checksum says, by its number (SsdGeometry); kNoPage if there is none.
   int64_t bad_page() const noexcept { return bad_page_; }
 
   void ready(size_t index, const std::byte* data) noexcept override;

@@ -35,24 +35,43 @@ TIERING_SHARED constexpr PeerSlot peer_slot(int64_t local, int64_t peers) { retu
 /// Instead of a slot of a buffer: a row of the ssd tier lies in none.
 inline constexpr uint32_t kNoSlot = ~uint32_t{0};
 
-/// Row geometry of the ssd tier. A row no larger than a page never straddles one (rows_per_page > 0);
-/// a larger row starts at byte local * stride from first_page and spans pages (rows_per_page == 0).
+/// Row geometry of the ssd tier: rows lie `stride` bytes apart in units, which are striped over images; a unit holds whole
+/// rows, so that each row lies in one image. Unit u is in image u mod N, at byte (u div N) * unit_bytes. In a single image
+/// of an older format rows may run on from unit to unit (rows_per_unit == 0).
 struct SsdGeometry {
-  int64_t first_page = 0;
+  int64_t first_unit = 0;
   int64_t stride = 0;
-  int64_t rows_per_page = 0;
-  int64_t page_bytes = 0;
+  int64_t rows_per_unit = 0;
+  int64_t unit_bytes = 0;
+  int64_t page_bytes = 0;  ///< what checksums and the reads of a GPU are of; units are whole pages
   int64_t num_images = 0;
 
-  /// Logical byte address of the local-th row: logical page * page_bytes + offset in the page.
-  TIERING_SHARED constexpr int64_t address(int64_t local) const {
-    const int64_t base = first_page * page_bytes;
-    if (rows_per_page == 0) return base + local * stride;
-    return base + local / rows_per_page * page_bytes + local % rows_per_page * stride;
+  /// Where a row begins; the row goes on in the same image.
+  struct Place {
+    int64_t image;
+    int64_t offset;
+  };
+
+  TIERING_SHARED constexpr Place place(int64_t local) const {
+    if (rows_per_unit == 0) return {0, first_unit * unit_bytes + local * stride};
+    const int64_t unit = first_unit + local / rows_per_unit;
+    return {unit % num_images, unit / num_images * unit_bytes + local % rows_per_unit * stride};
   }
-  /// Logical page p lies in image p mod N at byte (p div N) * page_bytes (BaM's stripe).
+  /// Units of the first `rows` rows, and those before.
+  TIERING_SHARED constexpr int64_t end_unit(int64_t rows) const {
+    if (rows_per_unit == 0) return first_unit + (rows * stride + unit_bytes - 1) / unit_bytes;
+    return first_unit + (rows + rows_per_unit - 1) / rows_per_unit;
+  }
+  /// Page p of image k has the number p * N + k.
   TIERING_SHARED constexpr int64_t image_of(int64_t page) const { return page % num_images; }
   TIERING_SHARED constexpr int64_t image_offset(int64_t page) const { return page / num_images * page_bytes; }
+
+  /// Whether the values fit together, for rows of `row_bytes`.
+  constexpr bool sound(int64_t row_bytes) const {
+    return first_unit >= 0 && stride >= row_bytes && page_bytes >= 1 && unit_bytes >= page_bytes &&
+           unit_bytes % page_bytes == 0 && num_images >= 1 && rows_per_unit >= 0 &&
+           rows_per_unit <= unit_bytes / stride && (rows_per_unit > 0 || num_images == 1);
+  }
 };
 
 }  // namespace tiering

@@ -97,7 +97,7 @@ class RowBuffer {
   std::string fallback() const { return locked(engine_).fallback(); }
   bool direct() const noexcept { return images_.direct(); }
   std::string note() const { return images_.note(); }
-  /// The first logical page that is not what its checksum says; kNoPage if there is none.
+  /// The first page that is not what its checksum says, by its number (SsdGeometry); kNoPage if there is none.
   int64_t bad_page() const { return locked(bad_page_); }
 
  private:

@@ -1,4 +1,4 @@
-// Rows of the ssd tier of all node types as one sequence, in the order of their pages, and the reads that cover a set.
+// Rows of the ssd tier of all node types as one sequence, in the order of their units, and the reads that cover a set.
 #pragma once
 
 #include <functional>
@@ -16,18 +16,18 @@ struct SsdTable {
   SsdGeometry geometry;
 };
 
-/// Numbers the rows of several tables: a table's rows follow those of the tables before it, whose pages come first.
+/// Numbers the rows of several tables: a table's rows follow those of the tables before it, whose units come first.
 class SsdRows {
  public:
-  /// Throws InputError where pages of a table begin before those of the one before end, the tables' pages or images are
+  /// Throws InputError where units of a table begin before those of the one before end, the tables' units or images are
   /// not the same, a geometry contradicts itself, or there are 2^32 - 1 rows or more.
   explicit SsdRows(std::vector<SsdTable> tables);
 
   const std::vector<SsdTable>& tables() const noexcept { return tables_; }
   uint32_t count() const noexcept { return first_.back(); }
   uint32_t first(size_t table) const noexcept { return first_[table]; }
-  /// Logical pages up to the last that holds a row.
-  int64_t pages() const noexcept { return pages_; }
+  /// Units up to the last that holds a row.
+  int64_t units() const noexcept { return units_; }
   /// The table of a row, beginning the search at `hint`: rows are mostly looked up in ascending order.
   size_t table_of(uint32_t row, size_t hint = 0) const noexcept {
     while (row < first_[hint]) --hint;
@@ -38,7 +38,7 @@ class SsdRows {
  private:
   std::vector<SsdTable> tables_;
   std::vector<uint32_t> first_;  ///< per table, and behind the last
-  int64_t pages_ = 0;
+  int64_t units_ = 0;
 };
 
 /// Reads begin and end at multiples of this, or of more where the disk wants it: its own unit, mostly.
@@ -52,30 +52,30 @@ struct ReadRules {
   int64_t max_read = 256 << 10;    ///< bytes of the longest read
 };
 
-/// One read and the rows, by place in the ascending list, of which it brings a part; others among them lie elsewhere.
+/// One read and the rows, by place in the ascending list, that it brings; others among them lie in other images.
 struct RowRead {
   Read read{};
   size_t begin = 0;
   size_t end = 0;
 };
 
-/// Cuts an ascending list of rows into reads of one image, in page order. Throws nothing, allocates nothing.
+/// Cuts an ascending list of rows into reads of one image, in the order of places. Throws nothing, allocates nothing.
 class RowReads {
  public:
   RowReads(const SsdRows& rows, uint32_t image, const ReadRules& rules) : rows_(rows), image_(image), rules_(rules) {}
 
   /// The next read from place `at` of the list on, with rows before `limit`; `at` moves past its rows. False: no row
-  /// before `limit` has bytes on this image.
+  /// before `limit` lies in this image.
   bool next(std::span<const uint32_t> list, size_t& at, size_t limit, RowRead& found);
 
-  /// Bytes [begin, end) of the image that hold bytes of the row; empty where it has none here.
+  /// Bytes [begin, end) of the image that are the row; empty where it lies in another.
   struct Extent {
     int64_t begin = 0;
     int64_t end = 0;
   };
   Extent extent(uint32_t row) noexcept;
 
-  /// Copies the part of a row that lies in bytes [offset, offset + data.size()) of the image.
+  /// Copies a row, if bytes [offset, offset + data.size()) of the image hold it.
   void copy(uint32_t row, int64_t offset, std::span<const std::byte> data, std::byte* into) noexcept;
 
  private:

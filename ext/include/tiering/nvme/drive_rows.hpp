@@ -1,6 +1,6 @@
 // Rows of the ssd tier, read from NVMe drives by the warps that want them. Each warp has a pair of queues for itself.
 //
-// Approach:   rows come as a list in the order of their pages. Each page belongs to one pair of queues: a warp walks over
+// Approach:   rows come as a list in the order of their places. Each page belongs to one pair of queues: a warp walks over
 //             the whole list, takes the pages that are its own, and asks for each once. It keeps its queue full, and
 //             copies the rows of each page that lands to their places in the result.
 // Waits:      for the drive alone, never for another warp, so that warps may run in any order, or one after the other.
@@ -78,7 +78,10 @@ struct DriveRowList {
 
   /// Most pages that a row touches; so many pieces each row has, the last of them perhaps empty.
   TIERING_SHARED constexpr uint32_t pieces() const {
-    if (geometry.rows_per_page > 0) return 1;
+    // Rows of a page that is a unit, or a multiple of rows, do not run into the next.
+    if (geometry.rows_per_unit > 0 &&
+        (geometry.unit_bytes == geometry.page_bytes || geometry.page_bytes % geometry.stride == 0))
+      return 1;
     return static_cast<uint32_t>((row_bytes + geometry.page_bytes - 2) / geometry.page_bytes + 1);
   }
 };
@@ -94,12 +97,12 @@ TIERING_SHARED constexpr RowPiece piece_of(const DriveRowList& list, uint32_t it
   const uint32_t pieces = list.pieces();
   const uint32_t row = item / pieces, number = item % pieces;
   const int64_t page_bytes = list.geometry.page_bytes;
-  const int64_t begin = list.geometry.address(list.rows[row]), end = begin + list.row_bytes;
-  const int64_t page = begin / page_bytes + number, start = page * page_bytes;
-  if (start >= end) return {(end - 1) / page_bytes, 0, 0, 0, row};
+  const auto [image, begin] = list.geometry.place(list.rows[row]);
+  const int64_t end = begin + list.row_bytes, of_image = begin / page_bytes + number, start = of_image * page_bytes;
+  if (start >= end) return {(end - 1) / page_bytes * list.geometry.num_images + image, 0, 0, 0, row};
   const int64_t first = begin > start ? begin : start, last = end < start + page_bytes ? end : start + page_bytes;
-  return {page, static_cast<uint32_t>(first - start), static_cast<uint32_t>(first - begin),
-          static_cast<uint32_t>(last - first), row};
+  return {of_image * list.geometry.num_images + image, static_cast<uint32_t>(first - start),
+          static_cast<uint32_t>(first - begin), static_cast<uint32_t>(last - first), row};
 }
 
 /// The pair of queues that a page is read through: one of the drive that has it.
