@@ -20,6 +20,14 @@ struct BoundTable {
   std::optional<Bytes<"ssd">> ssd;
   nb::object reader;
   Checksums checksums;
+  nb::object codec;
+};
+
+/// A codec together with the arrays of its parameters.
+struct BoundCodec {
+  RowCodec codec;
+  std::optional<Values<const float, "scale">> scale;
+  std::optional<Values<const int32_t, "offset">> offset;
 };
 
 /// Where rows of `ids` go; throws InputError where they do not fit.

@@ -13,6 +13,7 @@ void bind_graph(nb::module_& m);
 void bind_scores(nb::module_& m);
 void bind_reorder(nb::module_& m);
 void bind_sampling(nb::module_& m);
+void bind_codec(nb::module_& m);
 void bind_io(nb::module_& m);
 void bind_lookahead(nb::module_& m);
 
@@ -55,6 +56,7 @@ NB_MODULE(_native, m) {
   bind_scores(m);
   bind_reorder(m);
   bind_sampling(m);
+  bind_codec(m);
   bind_io(m);
   bind_lookahead(m);
 }

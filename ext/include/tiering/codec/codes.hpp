@@ -1,0 +1,137 @@
+// The codecs, one struct each: how a stored code becomes a float32, and a float32 a code. CPU and GPU share them, and give
+// the same bits: every step is one IEEE operation, ties to even, or one on whole numbers; no product is added to; a result
+// is 0 or normal where a code of fewer bits is decoded, so flushing subnormals changes nothing; and subnormal codes are
+// decoded as whole numbers. Loops over them become vectors: there are selects, no branches.
+#pragma once
+
+#include <cstdint>
+#include <tiering/device/qualifiers.hpp>
+
+namespace tiering {
+
+/// How numbers are stored, or, the first three, delivered.
+enum class Encoding : uint8_t { float32, float16, bfloat16, float8_e4m3, int8 };
+inline constexpr int kNumEncodings = 5, kNumDelivered = 3;
+
+namespace codec {
+
+TIERING_SHARED constexpr uint32_t bits_of(float x) { return __builtin_bit_cast(uint32_t, x); }
+TIERING_SHARED constexpr float of_bits(uint32_t bits) { return __builtin_bit_cast(float, bits); }
+
+inline constexpr uint32_t kInfinity = 0x7f800000, kSign = 0x80000000;
+
+/// The nearest whole number: adding 2^23 leaves none but those; beyond it there is no other.
+TIERING_SHARED constexpr float nearest_whole(float x) {
+  const float shift = of_bits(bits_of(0x1p23f) | (bits_of(x) & kSign));
+  const float rounded = (x + shift) - shift;
+  return (bits_of(x) & ~kSign) < bits_of(0x1p23f) ? rounded : x;
+}
+
+struct Float32 {
+  using Code = uint32_t;
+  static constexpr bool kScaled = false;
+  TIERING_SHARED static constexpr float decode(uint32_t code, float, int32_t) { return of_bits(code); }
+  TIERING_SHARED static constexpr uint32_t encode(float x, float, int32_t) { return bits_of(x); }
+};
+
+struct Float16 {
+  using Code = uint16_t;
+  static constexpr bool kScaled = false;
+  TIERING_SHARED static constexpr float decode(uint16_t code, float, int32_t) {
+    const uint32_t size = code & 0x7fffU;
+    const uint32_t small = bits_of(static_cast<float>(static_cast<int32_t>(size)) * 0x1p-24f);
+    const uint32_t finite = size < 0x400 ? small : (size << 13) + (112U << 23);
+    const uint32_t quiet = size > 0x7c00 ? 0x400000U : 0U;  // of NaN
+    return of_bits((size < 0x7c00 ? finite : (size << 13) | kInfinity | quiet) | (code & 0x8000U) << 16);
+  }
+  TIERING_SHARED static constexpr uint16_t encode(float x, float, int32_t) {
+    const uint32_t size = bits_of(x) & ~kSign;
+    const uint32_t small = bits_of(of_bits(size) + 0.5f) - bits_of(0.5f);
+    const uint32_t normal = ((size + 0xfff + ((size >> 13) & 1)) >> 13) - (112U << 10);
+    const uint32_t finite = size < bits_of(0x1p-14f) ? small : normal;
+    const uint32_t nan = 0x7e00 | (size >> 13 & 0x1ff);
+    const uint32_t infinite = size > kInfinity ? nan : 0x7c00;
+    return static_cast<uint16_t>((size < bits_of(65536.0f) ? finite : infinite) | (bits_of(x) & kSign) >> 16);
+  }
+};
+
+struct BFloat16 {
+  using Code = uint16_t;
+  static constexpr bool kScaled = false;
+  TIERING_SHARED static constexpr float decode(uint16_t code, float, int32_t) { return of_bits(uint32_t{code} << 16); }
+  TIERING_SHARED static constexpr uint16_t encode(float x, float, int32_t) {
+    const uint32_t bits = bits_of(x);
+    const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+    return static_cast<uint16_t>((bits & ~kSign) > kInfinity ? bits >> 16 | 0x40 : rounded);
+  }
+};
+
+/// float8 e4m3fn times a power of two, `scale`; it has no infinity, and what is larger saturates.
+struct Float8 {
+  using Code = uint8_t;
+  static constexpr bool kScaled = true;
+  TIERING_SHARED static constexpr float decode(uint8_t code, float scale, int32_t) {
+    const uint32_t size = code & 127U;
+    const uint32_t small = bits_of(static_cast<float>(static_cast<int32_t>(size)) * 0x1p-9f);
+    return of_bits((size < 8 ? small : (size << 20) + (120U << 23)) | (code & 128U) << 24) * scale;
+  }
+  TIERING_SHARED static constexpr uint8_t encode(float x, float scale, int32_t) {
+    const float scaled = x / scale;
+    const uint32_t magnitude = bits_of(scaled) & ~kSign;
+    const uint32_t size = magnitude < bits_of(448.0f) ? magnitude : bits_of(448.0f);
+    const uint32_t small = bits_of(of_bits(size) + 0x1p14f) - bits_of(0x1p14f);
+    const uint32_t normal = ((size + 0x7ffff + ((size >> 20) & 1)) >> 20) - (120U << 3);
+    return static_cast<uint8_t>((size < bits_of(0x1p-6f) ? small : normal) | (bits_of(x) & kSign) >> 24);
+  }
+};
+
+/// 256 steps of `scale`, from `offset` steps on: the sum of two whole numbers is exact, and one rounding follows.
+struct Int8 {
+  using Code = uint8_t;
+  static constexpr bool kScaled = true;
+  TIERING_SHARED static constexpr float decode(uint8_t code, float scale, int32_t offset) {
+    return static_cast<float>(code + offset) * scale;
+  }
+  TIERING_SHARED static constexpr uint8_t encode(float x, float scale, int32_t offset) {
+    const float step = nearest_whole(x / scale) - static_cast<float>(offset);
+    const float low = step > 0.0f ? step : 0.0f;  // NaN too
+    return static_cast<uint8_t>(static_cast<int32_t>(low < 255.0f ? low : 255.0f));
+  }
+};
+
+/// Calls f with the codec of an encoding.
+template <typename F>
+constexpr decltype(auto) visit(Encoding encoding, F&& f) {
+  switch (encoding) {
+    case Encoding::float16:
+      return f(Float16{});
+    case Encoding::bfloat16:
+      return f(BFloat16{});
+    case Encoding::float8_e4m3:
+      return f(Float8{});
+    case Encoding::int8:
+      return f(Int8{});
+    default:
+      return f(Float32{});
+  }
+}
+
+}  // namespace codec
+
+/// Bytes of a number.
+constexpr int64_t code_bytes(Encoding encoding) {
+  return codec::visit(encoding, [](auto kind) { return static_cast<int64_t>(sizeof(typename decltype(kind)::Code)); });
+}
+
+/// How the rows of a table are stored, and delivered; owns nothing. Scaled codecs have parameters for each column.
+struct RowCodec {
+  Encoding stored = Encoding::float32, delivered = Encoding::float32;  ///< one of the first three is delivered
+  int64_t dim = 0;  ///< numbers of a row; 0: rows are delivered as they are stored, whatever they hold
+  const float* scale = nullptr;
+  const int32_t* offset = nullptr;
+
+  constexpr int64_t stored_bytes() const { return (dim * code_bytes(stored) + 3) / 4 * 4; }
+  constexpr int64_t out_bytes() const { return dim * code_bytes(delivered); }
+};
+
+}  // namespace tiering

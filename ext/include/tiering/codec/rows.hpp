@@ -1,0 +1,63 @@
+// Rows of a table encoded and decoded, and what a pass over all of them has to find before.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <string>
+#include <tiering/buffer.hpp>
+#include <tiering/codec/codes.hpp>
+
+namespace tiering {
+
+/// The encoding of a name, one of the first `count`.
+Encoding parse_encoding(const std::string& name, int count);
+
+/// Decodes the row at `from` to `to`, or a float32 row the other way.
+using RowLoop = void (*)(const RowCodec& codec, const std::byte* from, std::byte* to);
+
+/// The loops for this processor, or, `portable`, those for any; they give the same bits.
+RowLoop decode_loop(const RowCodec& codec, bool portable = false);
+RowLoop encode_loop(Encoding stored, bool portable = false);
+
+/// Rows one behind the other, of float32 and as they are stored; the padding of stored rows becomes 0.
+void encode_rows(const RowCodec& codec, const float* rows, int64_t num_rows, std::byte* out, int threads);
+void decode_rows(const RowCodec& codec, const std::byte* stored, int64_t num_rows, std::byte* out, int threads);
+
+/// What a fit needs to know of every column, once all rows have passed.
+struct ColumnFit {
+  /// Numbers whose first place is kept: NaN or infinite; finite from 2^126 on; finite, but infinite as float16.
+  enum Odd { kNotFinite, kHuge, kBeyondHalf, kNumOdd };
+  struct Place {
+    int64_t row = -1, column = -1;
+  };
+  static constexpr int32_t kNoBit = 999;
+
+  explicit ColumnFit(int64_t dim);
+  /// Takes in the rows that follow. What is kept of a column with NaN or infinity says nothing but where they are.
+  void add(const float* rows, int64_t count, int threads);
+
+  int64_t dim;
+  Buffer<float> low, high;
+  Buffer<float> least;         ///< the smallest magnitude but 0; infinite where all are 0
+  Buffer<int32_t> lowest_bit;  ///< the exponent of the lowest set bit; kNoBit where all are 0
+  std::array<Place, kNumOdd> odd;
+  int64_t num_rows = 0;
+
+ private:
+  void find_odd(const float* rows, int64_t count);
+};
+
+/// How far decoded rows are from those they were made of, by column, in sums in the order of rows.
+struct ColumnErrors {
+  explicit ColumnErrors(int64_t dim);
+  /// Takes in the rows that follow, of float32 and as `codec` stores them. NaN and infinity that come back are no errors.
+  void add(const RowCodec& codec, const float* rows, const std::byte* stored, int64_t count, int threads);
+
+  int64_t dim;
+  Buffer<double> first;                 ///< a finite number, from which the next two are taken; that of the first row
+  Buffer<double> sum, squares;          ///< of differences from it, over finite numbers
+  Buffer<double> error_squares, worst;  ///< the largest error
+  int64_t num_rows = 0;
+};
+
+}  // namespace tiering

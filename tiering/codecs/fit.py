@@ -1,0 +1,97 @@
+"""The table of codecs, and the pass over a table's rows that finds the parameters of one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tiering import native
+from tiering.codecs.codec import DELIVERED, NOT_FINITE, Codec, FloatRows
+from tiering.codecs.float8 import Float8
+from tiering.codecs.floats import BFloat16, Float16, Float32
+from tiering.codecs.int8 import Int8
+from tiering.errors import FormatError, InputError, quoted
+
+CODECS: dict[str, type[Codec]] = {codec.name: codec for codec in (Float32, Float16, BFloat16, Float8, Int8)}
+AUTO = "auto"
+"""The codec without loss: ``float16`` where every value of a ``float32`` table is one, else what the table has."""
+_WHOLE = 2**24  # up to which every whole number is a float32
+
+
+def codec_of(entry: Mapping[str, Any], dim: int, parameters: bytes, where: str) -> Codec:
+    """Return the codec of a manifest's entry and file of parameters, `where` in messages."""
+    name = entry["codec"]
+    if name not in CODECS or entry["exact_columns"]:
+        found = f"codec {name!r}" if name not in CODECS else f"exact columns of codec {name}"
+        raise FormatError(f"{where}: {found}, which this version cannot read; install a newer one")
+    codec = CODECS[name].from_bytes(parameters, dim, where)
+    codec.largest = entry["largest"]
+    return codec
+
+
+def fit_codec(
+    name: str, blocks: Iterable[npt.NDArray[Any]], dim: int, dtype: str, where: str, threads: int = 1
+) -> Codec:
+    """Return the codec `name` for the rows of a table, which pass once, in blocks.
+
+    Parameters
+    ----------
+    name
+        A name of `CODECS`, or `AUTO`, which looks until the first value that ``float16`` cannot hold.
+    blocks
+        Rows in order, as `dtype` is stored. None is asked for where the codec needs none.
+    where
+        The table, for messages.
+
+    Raises
+    ------
+    InputError
+        For an unknown codec, and naming row and column of the first value that the codec cannot hold.
+    """
+    if name not in (AUTO, *CODECS):
+        raise InputError(f"{where}: expected dtype {', '.join((AUTO, *CODECS))}, found {quoted(name)}")
+    if name == AUTO and dtype != "float32":
+        if dtype not in DELIVERED:
+            raise InputError(f"{where}: {dtype} rows have no codec; they are stored as they are")
+        return CODECS[dtype](dim)
+    if name == AUTO:
+        half = Float16(dim)
+        lost = any(half.decode(half.encode(block, threads)).tobytes() != block.tobytes() for block in blocks)
+        return Float32(dim) if lost else half
+    kind, columns = CODECS[name], native.ColumnFit(dim)
+    for block in blocks if kind.refused and name != dtype else ():
+        before = columns.num_rows
+        rows = float_rows(block, dtype, where, before)
+        columns.add(rows, threads)
+        for number, holders in kind.refused.items():
+            row, column = columns.odd[number]
+            if row >= 0:
+                value = rows[row - before, column]
+                raise InputError(
+                    f"{where}: row {row}, column {column} is {value:g}, which {name} cannot hold; store the table as "
+                    f"{holders}, or change the value"
+                )
+    codec = kind.fit(columns)
+    if columns.num_rows and not columns.odd[NOT_FINITE][0] >= 0:
+        ends = np.stack([columns.low, columns.high])
+        codec.largest = float(np.abs(codec.decode(codec.encode(ends))).max(initial=0.0))
+    return codec
+
+
+def float_rows(rows: npt.NDArray[Any], dtype: str, where: str, first: int = 0) -> FloatRows:
+    """Return rows of `dtype`, of which the first is number `first`, as float32; refuse whole numbers that it rounds."""
+    if dtype == "bfloat16":
+        return (rows.astype(np.uint32) << 16).view(np.float32)
+    if rows.dtype.kind in "iu" and rows.dtype.itemsize > 2:
+        rounded = (rows > _WHOLE) | (rows < -_WHOLE)
+        if rounded.any():
+            row, column = divmod(int(rounded.argmax()), rows.shape[1])
+            raise InputError(
+                f"{where}: row {first + row}, column {column} is {rows[row, column]}, and codecs hold whole numbers "
+                f"up to 2^24; store the table as {dtype}"
+            )
+    with np.errstate(over="ignore"):  # what is infinite as float32 is refused as that
+        return np.ascontiguousarray(rows, np.float32)
