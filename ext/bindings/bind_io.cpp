@@ -22,10 +22,10 @@ RowsTarget tiering::bind::checked_target(const TieredTable& table, std::span<con
                                          const Argument<RowsTarget, "out">& out) {
   const RowsTarget rows = out;
   const auto row_bytes = static_cast<int64_t>(out.array.shape(1)), wanted = static_cast<int64_t>(ids.size());
-  TIERING_EXPECT(
-      rows.num_rows == wanted && row_bytes == table.row_bytes && (rows.num_rows <= 1 || rows.stride_bytes == row_bytes),
-      "out: expected shape (", wanted, ", ", table.row_bytes, ") in bytes, contiguous, found (", rows.num_rows, ", ",
-      row_bytes, ")");
+  TIERING_EXPECT(rows.num_rows == wanted && row_bytes == table.rows.out_bytes &&
+                     (rows.num_rows <= 1 || rows.stride_bytes == row_bytes),
+                 "out: expected shape (", wanted, ", ", table.rows.out_bytes, ") in bytes, contiguous, found (",
+                 rows.num_rows, ", ", row_bytes, ")");
   return rows;
 }
 
@@ -65,12 +65,14 @@ void init_table(BoundTable* self, int64_t row_bytes, const std::vector<int64_t>&
                 const std::optional<Bytes<"gpu">>& gpu, const std::vector<Bytes<"peers">>& peers,
                 const std::optional<Bytes<"cpu">>& cpu, SsdReader* reader, int64_t first_unit, int64_t stride,
                 int64_t rows_per_unit, int64_t unit_bytes, int64_t page_bytes, const Checksums& checksums,
-                const std::optional<Bytes<"ssd">>& ssd) {
+                const std::optional<Bytes<"ssd">>& ssd, const BoundCodec* codec) {
+  TIERING_EXPECT(codec == nullptr || codec->codec.stored_bytes() == row_bytes,
+                 "row_bytes: expected those of the codec, ", codec->codec.stored_bytes(), ", found ", row_bytes);
   TIERING_EXPECT(row_bytes >= 1, "row_bytes: expected at least 1, found ", row_bytes);
   TIERING_EXPECT(ends.size() == 4 && ends[0] >= 0 && std::is_sorted(ends.begin(), ends.end()),
                  "ends: expected four ascending ranks (gpu, peer, cpu, ssd)");
   const int64_t images = reader == nullptr ? 1 : static_cast<int64_t>(reader->images.images.size());
-  TieredTable table{.row_bytes = row_bytes,
+  TieredTable table{.rows = codec == nullptr ? RowWriter(row_bytes) : RowWriter(codec->codec),
                     .ranges = {ends[0], ends[1], ends[2], ends[3]},
                     .memory = {},
                     .ssd = {first_unit, stride, rows_per_unit, unit_bytes, page_bytes, images},
@@ -92,7 +94,7 @@ void init_table(BoundTable* self, int64_t row_bytes, const std::vector<int64_t>&
   }
   if (const int64_t rows = ends[3] - ends[2]; rows > 0 && !checksums.empty())
     expect_checksums(table.checksums, table.ssd, table.ssd.end_unit(rows));
-  new (self) BoundTable{std::move(table), gpu, peers, cpu, ssd, nb::find(reader), checksums};
+  new (self) BoundTable{std::move(table), gpu, peers, cpu, ssd, nb::find(reader), checksums, nb::find(codec)};
 }
 
 GatherStats gather_into(const BoundTable& self, const Values<const int64_t, "ids">& ids,
@@ -195,6 +197,6 @@ void bind_io(nb::module_& m) {
   nb::class_<BoundTable>(m, "TieredTable")
       .def("__init__", &init_table, "row_bytes"_a, "ends"_a, "gpu"_a.none(), "peers"_a, "cpu"_a.none(),
            "reader"_a.none(), "first_unit"_a = 0, "stride"_a = 0, "rows_per_unit"_a = 0, "unit_bytes"_a = 0,
-           "page_bytes"_a = 0, "checksums"_a = nb::make_tuple(), "ssd"_a = nb::none())
+           "page_bytes"_a = 0, "checksums"_a = nb::make_tuple(), "ssd"_a = nb::none(), "codec"_a = nb::none())
       .def("gather", &gather_into, "ids"_a, "out"_a, "threads"_a = 1, Release());
 }

@@ -99,12 +99,13 @@ std::vector<GatherStats> gather_from_slots(const Values<const std::byte, "arena"
     stats[t] = tiering::gather(tables[t]->table, ids[t], own, known, targets[t], threads);
   }
   if (whole) return stats;
-  std::vector<std::byte*> on_ssd(batch_rows), into;
+  std::vector<RowPlace> on_ssd(batch_rows), into;
   for (size_t t = 0, at = 0; t < tables.size(); at = ends[++t]) {
     const TieredTable& table = tables[t]->table;
     const std::span<const int64_t> wanted = ids[t];
     for (size_t i = 0; i < wanted.size() && at < ends[t + 1]; ++i)
-      if (wanted[i] >= table.ranges.cpu_end) on_ssd[at++] = targets[t] + static_cast<int64_t>(i) * table.row_bytes;
+      if (wanted[i] >= table.ranges.cpu_end)
+        on_ssd[at++] = {targets[t] + static_cast<int64_t>(i) * table.rows.out_bytes, &table.rows};
     if (at < ends[t + 1]) changed_meanwhile();
   }
   for (const uint32_t place : places) into.push_back(on_ssd[place]);

@@ -34,7 +34,7 @@ class Fixture {
     std::mt19937_64 random(7);
     truth_.resize(static_cast<size_t>(shape.rows * shape.row_bytes));
     for (auto& byte : truth_) byte = static_cast<std::byte>(random());
-    table.row_bytes = shape.row_bytes;
+    table.rows = RowWriter(shape.row_bytes);
     table.ranges = shape.ranges;
     place_memory();
     place_images();

@@ -2,7 +2,6 @@
 // are in flight the rows in memory are copied by `threads` threads, of which the first polls the engine between blocks;
 // then the rest is awaited. Memory: 24 bytes per requested ssd row (more where rows span pages), depth * max_read of
 // buffers in the engine.
-#include <cstring>
 #include <optional>
 #include <tiering/buffer.hpp>
 #include <tiering/io/gather.hpp>
@@ -20,28 +19,27 @@ constexpr int64_t kParallelBytes = 1 << 20;  // below this a team of threads cos
 /// Address of a row that lies in memory; null for one of the ssd tier that does not.
 const std::byte* memory_row(const TieredTable& table, int64_t rank) {
   const TierRanges& ranges = table.ranges;
-  if (rank < ranges.gpu_end) return table.memory.gpu + rank * table.row_bytes;
+  if (rank < ranges.gpu_end) return table.memory.gpu + rank * table.rows.row_bytes;
   if (rank >= ranges.cpu_end)
-    return table.memory.ssd == nullptr ? nullptr : table.memory.ssd + (rank - ranges.cpu_end) * table.row_bytes;
-  if (rank >= ranges.peer_end) return table.memory.cpu + (rank - ranges.peer_end) * table.row_bytes;
+    return table.memory.ssd == nullptr ? nullptr : table.memory.ssd + (rank - ranges.cpu_end) * table.rows.row_bytes;
+  if (rank >= ranges.peer_end) return table.memory.cpu + (rank - ranges.peer_end) * table.rows.row_bytes;
   const PeerSlot at = peer_slot(rank - ranges.gpu_end, static_cast<int64_t>(table.memory.peers.size()));
-  return table.memory.peers[static_cast<size_t>(at.peer)] + at.slot * table.row_bytes;
+  return table.memory.peers[static_cast<size_t>(at.peer)] + at.slot * table.rows.row_bytes;
 }
 
 void prefetch(const std::byte* row, int64_t bytes) {
   for (int64_t at = 0; at < std::min<int64_t>(bytes, kPrefetchBytes); at += 64) __builtin_prefetch(row + at);
 }
 
-/// Copies the rows of ids[begin, end), `row(i)` being where that of ids[i] lies, or null.
+/// Writes the rows of ids[begin, end), `row(i)` being where that of ids[i] lies, or null.
 template <typename Row>
-void copy_block(int64_t row_bytes, int64_t begin, int64_t end, std::byte* out, Row&& row) {
+void write_block(const RowWriter& rows, int64_t begin, int64_t end, std::byte* out, Row&& row) {
   std::array<const std::byte*, kPrefetchRows> ahead{};
   for (int64_t i = begin; i < end + kPrefetchRows; ++i) {
     const std::byte*& place = ahead[static_cast<size_t>(i % kPrefetchRows)];
-    if (i >= begin + kPrefetchRows && place != nullptr)
-      std::memcpy(out + (i - kPrefetchRows) * row_bytes, place, static_cast<size_t>(row_bytes));
+    if (i >= begin + kPrefetchRows && place != nullptr) rows.write(out + (i - kPrefetchRows) * rows.out_bytes, place);
     place = i < end ? row(i) : nullptr;
-    if (place != nullptr) prefetch(place, row_bytes);
+    if (place != nullptr) prefetch(place, rows.row_bytes);
   }
 }
 
@@ -67,15 +65,33 @@ Buffer<int64_t> checked_ids(const TieredTable& table, std::span<const int64_t> g
                    table.ranges.num_rows - 1);
     ++stats.rows[static_cast<size_t>(table.ranges.tier_of(ids[i]))];
   }
-  for (size_t t = 0; t < kNumTiers; ++t) stats.bytes[t] = stats.rows[t] * table.row_bytes;
+  for (size_t t = 0; t < kNumTiers; ++t) stats.bytes[t] = stats.rows[t] * table.rows.row_bytes;
   return ids;
 }
 
-void fill_plan(const TieredTable& table, std::span<const int64_t> ids, int64_t rows, ReadPlan& plan) {
+/// Plans the reads of the ssd tier's rows; `packed`: their places in the output are 0, 1, 2, .., not those of their ids.
+void fill_plan(const TieredTable& table, std::span<const int64_t> ids, int64_t rows, bool packed, ReadPlan& plan) {
   plan.reserve(static_cast<size_t>(rows));
-  for (size_t i = 0; i < ids.size(); ++i)
-    if (ids[i] >= table.ranges.cpu_end) plan.add(ids[i] - table.ranges.cpu_end, static_cast<int64_t>(i));
+  for (int64_t i = 0, number = 0; i < static_cast<int64_t>(ids.size()); ++i)
+    if (const int64_t local = ids[size_t(i)] - table.ranges.cpu_end; local >= 0) plan.add(local, packed ? number++ : i);
   plan.build();
+}
+
+/// Writes the rows of ids, `row(i, number)` being where that of ids[i] lies, or null; `number` counts those of the ssd
+/// tier before it.
+template <typename Row>
+void write_numbered(const TieredTable& table, std::span<const int64_t> ids, std::byte* out, int threads, Row&& row) {
+  const auto rows = static_cast<int64_t>(ids.size());
+  std::vector<int64_t> before(static_cast<size_t>(rows / kBlockRows) + 1, 0);  // each block
+  for (int64_t i = 0, number = 0; i < rows; ++i) {
+    if (i % kBlockRows == 0) before[static_cast<size_t>(i / kBlockRows)] = number;
+    number += ids[size_t(i)] >= table.ranges.cpu_end;
+  }
+  for_row_blocks(rows, rows * table.rows.out_bytes, threads, [&](int64_t b) {
+    int64_t number = before[static_cast<size_t>(b)];
+    write_block(table.rows, b * kBlockRows, std::min(rows, (b + 1) * kBlockRows), out,
+                [&](int64_t i) { return row(i, ids[size_t(i)] >= table.ranges.cpu_end ? number++ : number); });
+  });
 }
 
 /// A batch in flight: whatever happens, no read outlives it.
@@ -147,25 +163,32 @@ GatherStats gather(const TieredTable& table, std::span<const int64_t> given, std
   const Buffer<int64_t> own = checked_ids(table, given, stats);
   const auto ids = own.span();
   const int64_t ssd_rows = table.memory.ssd == nullptr ? stats.rows[static_cast<size_t>(Tier::ssd)] : 0;
+  const int64_t row_bytes = table.rows.row_bytes;
+  const bool decodes = table.rows.decodes();
+  Buffer<std::byte> landed(decodes ? ssd_rows * row_bytes : 0);  // stored rows, decoded when all have arrived
   std::optional<ReadPlan> plan;
   std::optional<Flight> flight;
-  if (ssd_rows > 0 && table.row_bytes > 0) {
-    plan.emplace(table.ssd, table.row_bytes, table.reader->images, table.reader->options.max_read, out,
-                 table.checksums);
-    fill_plan(table, ids, ssd_rows, *plan);
+  if (ssd_rows > 0 && row_bytes > 0) {
+    plan.emplace(table.ssd, row_bytes, table.reader->images, table.reader->options.max_read,
+                 decodes ? landed.data() : out, table.checksums);
+    fill_plan(table, ids, ssd_rows, decodes, *plan);
     flight.emplace(*table.reader, *plan);
   }
   const int64_t start = nanoseconds(), rows = static_cast<int64_t>(ids.size());
   if (const int64_t copied = rows - ssd_rows; copied > 0)
     for_row_blocks(
-        rows, copied * table.row_bytes, threads,
+        rows, copied * table.rows.out_bytes, threads,
         [&](int64_t b) {
-          copy_block(table.row_bytes, b * kBlockRows, std::min(rows, (b + 1) * kBlockRows), out,
-                     [&](int64_t i) { return memory_row(table, ids[size_t(i)]); });
+          write_block(table.rows, b * kBlockRows, std::min(rows, (b + 1) * kBlockRows), out,
+                      [&](int64_t i) { return memory_row(table, ids[size_t(i)]); });
         },
         flight ? flight->engine() : nullptr);
   stats.copy_nanoseconds = nanoseconds() - start;
   if (flight) flight->land(stats);
+  if (decodes && ssd_rows > 0)
+    write_numbered(table, ids, out, threads, [&](int64_t i, int64_t number) {
+      return ids[size_t(i)] >= table.ranges.cpu_end ? landed.data() + number * row_bytes : nullptr;
+    });
   return stats;
 }
 
@@ -176,25 +199,16 @@ GatherStats gather(const TieredTable& table, std::span<const int64_t> given, std
   const auto ids = own.span();
   TIERING_EXPECT(slots.empty() || stats.rows[static_cast<size_t>(Tier::ssd)] == static_cast<int64_t>(slots.size()),
                  "ids: expected those that the batch was planned with");
-  const int64_t start = nanoseconds(), rows = static_cast<int64_t>(ids.size());
-  // How many rows of the ssd tier come before each block.
-  std::vector<int64_t> before(static_cast<size_t>(rows / kBlockRows) + 1, 0);
-  for (int64_t i = 0, number = 0; i < rows; ++i) {
-    if (i % kBlockRows == 0) before[static_cast<size_t>(i / kBlockRows)] = number;
-    number += ids[size_t(i)] >= table.ranges.cpu_end;
-  }
-  for_row_blocks(rows, rows * table.row_bytes, threads, [&](int64_t b) {
-    auto slot = slots.begin() + before[static_cast<size_t>(b)];
-    copy_block(table.row_bytes, b * kBlockRows, std::min(rows, (b + 1) * kBlockRows), out, [&](int64_t i) {
-      const std::byte* const row = memory_row(table, ids[size_t(i)]);
-      return row != nullptr || slots.empty() ? row : arena.slot(*slot++);
-    });
+  const int64_t start = nanoseconds();
+  write_numbered(table, ids, out, threads, [&](int64_t i, int64_t number) {
+    const std::byte* const row = memory_row(table, ids[size_t(i)]);
+    return row != nullptr || slots.empty() ? row : arena.slot(slots[size_t(number)]);
   });
   stats.copy_nanoseconds = nanoseconds() - start;
   return stats;
 }
 
-int64_t copy_slots(const SlotArena& arena, std::span<const uint32_t> slots, std::span<std::byte* const> targets,
+int64_t copy_slots(const SlotArena& arena, std::span<const uint32_t> slots, std::span<const RowPlace> places,
                    int threads) {
   const int64_t start = nanoseconds(), rows = static_cast<int64_t>(slots.size());
   int64_t bytes = 0;
@@ -206,8 +220,7 @@ int64_t copy_slots(const SlotArena& arena, std::span<const uint32_t> slots, std:
         const uint32_t next = slots[size_t(i + kPrefetchRows)];
         prefetch(arena.slot(next), arena.slot_bytes(next));
       }
-      const uint32_t slot = slots[size_t(i)];
-      std::memcpy(targets[size_t(i)], arena.slot(slot), static_cast<size_t>(arena.slot_bytes(slot)));
+      places[size_t(i)].rows->write(places[size_t(i)].out, arena.slot(slots[size_t(i)]));
     }
   });
   return nanoseconds() - start;

@@ -1,13 +1,14 @@
 // The fused gather: rows of a tiered table, in request order, in one pass over the ids.
 #pragma once
 
-#include <array>
+#include <cstring>
+#include <tiering/codec/rows.hpp>
 #include <tiering/io/page_hash.hpp>
 #include <tiering/parallel.hpp>
 
 namespace tiering {
 
-/// Rows of the tiers that are in memory: raw rows, stride row_bytes. Not owned.
+/// Rows of the tiers that are in memory: stored rows, stride row_bytes. Not owned.
 struct MemoryTiers {
   const std::byte* gpu = nullptr;
   std::vector<const std::byte*> peers;
@@ -37,9 +38,31 @@ class SsdReader {
   std::atomic<const char*> name_;
 };
 
+/// Writes rows to an output as it wants them: as they are stored, or decoded on the way.
+class RowWriter {
+ public:
+  explicit RowWriter(int64_t bytes) : row_bytes(bytes), out_bytes(bytes) {}
+  explicit RowWriter(const RowCodec& codec)
+      : row_bytes(codec.stored_bytes()), out_bytes(codec.out_bytes()), codec_(codec), decode_(decode_loop(codec)) {}
+
+  int64_t row_bytes, out_bytes;  ///< of a stored row, and of one in the output
+
+  bool decodes() const noexcept { return decode_ != nullptr; }
+  void write(std::byte* out, const std::byte* row) const {
+    if (decode_ != nullptr)
+      decode_(codec_, row, out);
+    else
+      std::memcpy(out, row, static_cast<size_t>(row_bytes));
+  }
+
+ private:
+  RowCodec codec_;
+  RowLoop decode_ = nullptr;
+};
+
 /// A feature table spread over four tiers. Pointers must stay valid while the table is used.
 struct TieredTable {
-  int64_t row_bytes = 0;
+  RowWriter rows{0};
   TierRanges ranges;
   MemoryTiers memory;
   SsdGeometry ssd;
@@ -50,18 +73,18 @@ struct TieredTable {
 /// Counters of one gather; arrays are indexed by Tier.
 struct GatherStats {
   std::array<int64_t, kNumTiers> rows{};
-  std::array<int64_t, kNumTiers> bytes{};  ///< rows * row_bytes
+  std::array<int64_t, kNumTiers> bytes{};  ///< rows * row_bytes, as stored
   int64_t copy_nanoseconds = 0;            ///< wall time of copies from memory
   int64_t read_nanoseconds = 0;            ///< from the first read's submission to the last arrival; copies overlap
   int64_t reads = 0;                       ///< reads of SSD images
   int64_t read_bytes = 0;                  ///< bytes asked of the SSD images, alignment included
-  int64_t direct_reads = 0;                ///< reads that landed in `out` without a copy
+  int64_t direct_reads = 0;                ///< reads that landed without a copy where rows are wanted, or decoded from
   int64_t bad_page = kNoPage;              ///< number of a page that differs from its checksum: `out` is then
                                            ///< unspecified
   std::string fallback;                    ///< why the reader left io_uring, if it did in this gather
 };
 
-/// Fills out (ids.size() rows of row_bytes, contiguous) with the rows of `ids`, in request order. Throws InputError
+/// Fills out (ids.size() rows of out_bytes, contiguous) with the rows of `ids`, in request order. Throws InputError
 /// naming an id outside [0, num_rows) before anything is written, IoError when a read fails; `out` is then unspecified.
 GatherStats gather(const TieredTable& table, std::span<const int64_t> ids, std::byte* out, int threads);
 
@@ -72,8 +95,14 @@ class SlotArena;
 GatherStats gather(const TieredTable& table, std::span<const int64_t> ids, std::span<const uint32_t> slots,
                    const SlotArena& arena, std::byte* out, int threads);
 
-/// Copies rows from their slots to where each belongs. Returns the nanoseconds that it took.
-int64_t copy_slots(const SlotArena& arena, std::span<const uint32_t> slots, std::span<std::byte* const> targets,
+/// Where a row goes, and how.
+struct RowPlace {
+  std::byte* out = nullptr;
+  const RowWriter* rows = nullptr;
+};
+
+/// Writes rows from their slots to where each belongs. Returns the nanoseconds that it took.
+int64_t copy_slots(const SlotArena& arena, std::span<const uint32_t> slots, std::span<const RowPlace> places,
                    int threads);
 
 }  // namespace tiering
