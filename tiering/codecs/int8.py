@@ -50,4 +50,5 @@ class Int8(Codec):
 
 def _power_above(values: Floats) -> Floats:
     """Return the smallest powers of two that are not less."""
-    return np.ldexp(1.0, np.ceil(np.log2(np.maximum(values, TINY))).astype(int))
+    powers: Floats = np.ldexp(1.0, np.ceil(np.log2(np.maximum(values, TINY))).astype(int))
+    return powers
