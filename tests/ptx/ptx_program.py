@@ -1,10 +1,10 @@
 """Kernels as nvcc compiled them: the text of PTX, translated to Python.
 
-Every kernel becomes a generator function, and a call of it is one thread. Registers are local variables that hold whole
-numbers from 0 on, of as many bits as they were declared with; a register that is read before it is written is an
-UnboundLocalError. A thread yields ``None`` where the scheduler may go on with another one (atomics, fences, accesses
-that go to memory at once), and a `Meeting` where the threads of a warp wait for each other. Floating point, calls,
-textures, and what threads of a block share (shared memory, barriers) are refused by name.
+Every kernel becomes a generator function, and a call of it is one thread. Registers are local variables that hold
+whole numbers from 0 on, of as many bits as they were declared with (of float32 its bits); a register that is read
+before it is written is an UnboundLocalError. A thread yields ``None`` where the scheduler may go on with another one
+(atomics, fences, accesses that go to memory at once), and a `Meeting` where the threads of a warp wait for each other.
+Other floats, calls, textures, and what threads of a block share (shared memory, barriers) are refused by name.
 
 Source: PTX ISA 9.0, sections 4 (syntax), 5 (state spaces), 9 (instructions).
 """
@@ -12,10 +12,13 @@ Source: PTX ISA 9.0, sections 4 (syntax), 5 (state spaces), 9 (instructions).
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
 
 PARAMETERS, LOCAL = 1 << 56, 1 << 57
 """Where the parameters of a kernel and a thread's own memory begin among generic addresses."""
@@ -74,6 +77,14 @@ def divide(a: int, b: int) -> int:
     return a // b if (a < 0) == (b < 0) else -(-a // b)
 
 
+def single(operation: str, a: int, b: int = 0) -> int:
+    """The bits of a sum or product of two float32, or of a whole number as one; float64 in between rounds alike."""
+    x, y = struct.unpack("<2f", struct.pack("<2I", a, b)) if operation != "whole" else (a, 0)
+    with np.errstate(all="ignore"):
+        value = {"add": x + y, "mul": x * y, "whole": x}[operation]
+        return int(np.float32(value).view(np.uint32))
+
+
 def remainder(a: int, b: int) -> int:
     """Remainder of `divide`."""
     return a - b * divide(a, b)
@@ -119,7 +130,13 @@ class _Translation:
             "    yield",
         ]
         source = "\n".join(lines)
-        names: dict[str, Any] = {"Meeting": Meeting, "signed": signed, "divide": divide, "remainder": remainder}
+        names: dict[str, Any] = {
+            "Meeting": Meeting,
+            "signed": signed,
+            "divide": divide,
+            "remainder": remainder,
+            "single": single,
+        }
         exec(compile(source, f"<{self._name}>", "exec"), names)  # noqa: S102
         return Kernel(self._name, tuple(self._parameters), self._local_bytes, source, names["thread"])
 
@@ -193,6 +210,8 @@ class _Translation:
         if operand in self._symbols:
             return str(self._symbols[operand])
         try:
+            if operand.startswith("0f"):
+                return str(int(operand[2:], 16))
             return str(int(operand, 0) & ((1 << bits) - 1))
         except ValueError:
             raise self._unsupported(operand) from None
@@ -211,6 +230,8 @@ class _Translation:
             return found
         if kind == "pred":
             return self._of_predicates(name, operands)
+        if kind == "f32" and name in ("add", "mul") and len(parts) <= 3 and parts[1] in ("f32", "rn"):
+            return [f"{operands[0][1:]} = single('{name}', {', '.join(map(self._value, operands[1:]))})"]
         if name not in _ARITHMETIC or kind[0] not in "usb":
             raise self._unsupported(f"{'.'.join(parts)} {', '.join(operands)}")
         bits, form = int(kind[1:]), name
@@ -259,6 +280,10 @@ class _Translation:
 
     def _cvt(self, parts: list[str], operands: list[str]) -> list[str]:
         into, source = parts[-2], parts[-1]
+        if parts[1:3] == ["rn", "f32"] and source[0] in "su":
+            bits = int(source[1:])
+            whole = f"({self._value(operands[1], bits)} & {(1 << bits) - 1})"
+            return [f"{operands[0][1:]} = single('whole', {f'signed({whole}, {bits})' if source[0] == 's' else whole})"]
         if {"f", "b"} & {into[0], source[0]} or len(parts) != 3:
             raise self._unsupported(".".join(parts))
         bits = int(source[1:])

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tiering import cuda
+from tiering.codecs import CODECS, DELIVERED, fit_codec
 
 pytestmark = pytest.mark.slow
 NO_SLOT = 2**32 - 1
@@ -16,15 +17,15 @@ NO_SLOT = 2**32 - 1
 class Table:
     """Rows spread over tiers, and where kernels find them; `offset`: bytes that every array begins behind a line."""
 
-    def __init__(self, gpu, row_bytes, sizes, peers=2, offset=0, seed=0):
+    def __init__(self, gpu, row_bytes, sizes, peers=2, offset=0, seed=0, rows=None, codec=None):
         rng = np.random.default_rng(seed)
-        self.rows = rng.integers(0, 256, (sum(sizes), row_bytes), dtype=np.uint8)
+        self.rows = rng.integers(0, 256, (sum(sizes), row_bytes), dtype=np.uint8) if rows is None else rows
         self.ends = np.cumsum(sizes).tolist()
         parts = np.split(self.rows, self.ends[:-1])
         self._gpu, self._offset = gpu, offset
         local, cpu, staged = (self.place(parts[i]) for i in (0, 2, 3))
         shares = [self.place(parts[1][p::peers]) for p in range(peers)]
-        self.native = cuda.RowTable(0, row_bytes, self.ends, local, shares, cpu, staged)
+        self.native = cuda.RowTable(0, row_bytes, self.ends, local, shares, cpu, staged, codec)
 
     def place(self, part):
         """An array's address, in memory that begins with a line of 128 bytes and `offset` more."""
@@ -35,10 +36,10 @@ class Table:
         return memory.ctypes.data + begin if part.size else 0
 
 
-def gather(gpu, stream, table, ids, **options):
-    """Rows of `ids`, into memory that a write past either end would show in."""
+def gather(gpu, stream, table, ids, row_bytes=None, **options):
+    """Rows of `ids`, into memory that a write past either end would show in; `row_bytes`: of the result."""
     ids = np.asarray(ids, np.int64)
-    row_bytes = table.rows.shape[1]
+    row_bytes = row_bytes or table.rows.shape[1]
     out = np.full(ids.size * row_bytes + 256, 0xA5, np.uint8)
     begin = -out.ctypes.data % 128
     gpu.lend(out)
@@ -104,7 +105,28 @@ def test_more_rows_than_threads(gpu, stream, threads):
     assert np.array_equal(out, table.rows[ids])
 
 
+def decoded(gpu, stream, name, delivered, dim):
+    """Whether rows of a codec arrive as the processor decodes them."""
+    values = np.random.default_rng(dim).standard_normal((24, dim)).astype(np.float32)
+    values[:8] *= 1e-4  # subnormal codes
+    codec = fit_codec(name, [values], dim, "float32", "here")
+    stored, parameters = codec.encode(values), [gpu.lend(p) if codec.scaled else 0 for p in (codec.scale, codec.offset)]
+    table = Table(gpu, codec.row_bytes, (5, 6, 7, 6), rows=stored, codec=(name, delivered, dim, *parameters))
+    ids = np.random.default_rng(0).integers(0, 24, 9)
+    expected = codec.decode(stored[ids], delivered)
+    found = gather(gpu, stream, table, ids, expected[:1].nbytes, slots=(ids - 18).clip(0).astype(np.uint32))
+    return found.tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("name", CODECS)
+@pytest.mark.parametrize("delivered", DELIVERED)
+def test_decoded_rows(gpu, stream, name, delivered):
+    """Rows of whole groups of four numbers and others, short and longer than a warp takes at once."""
+    assert all(decoded(gpu, stream, name, delivered, dim) for dim in (1, 4, 7, 136))
+
+
 def test_every_kernel(gpu, stream, kernels):
+    assert all(decoded(gpu, stream, name, "float32" if name != "float32" else "float16", 5) for name in CODECS)
     for row_bytes in (16, 8, 4, 2, 1):
         table = Table(gpu, row_bytes, (1, 1, 1, 1))
         assert np.array_equal(gather(gpu, stream, table, [3, 2, 1, 0]), table.rows[::-1])

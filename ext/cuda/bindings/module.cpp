@@ -1,12 +1,15 @@
 // The Python module of the CUDA part: converts, releases the GIL, calls. Memory crosses as addresses, streams as
 // handles, so that neither torch nor any other array library is linked.
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <cstring>
+#include <tiering/codec/rows.hpp>
 #include <tiering/cuda/row_requests.hpp>
 #include <tiering/errors.hpp>
 
@@ -187,8 +190,11 @@ struct BoundRows {
   RowTable table;
 };
 
+/// A codec by names and numbers: stored, delivered, dim, and where the device finds scales and offsets.
+using CodecParts = std::tuple<std::string, std::string, int64_t, Address, Address>;
+
 void init_rows(BoundRows* self, int device, int64_t row_bytes, const std::vector<int64_t>& ends, Address gpu,
-               const std::vector<Address>& peers, Address cpu, Address staged) {
+               const std::vector<Address>& peers, Address cpu, Address staged, const std::optional<CodecParts>& codec) {
   TIERING_EXPECT(peers.size() <= RowTable::kMostPeers, "peers: expected at most ", RowTable::kMostPeers, ", found ",
                  peers.size());
   RowTable table;
@@ -199,12 +205,20 @@ void init_rows(BoundRows* self, int device, int64_t row_bytes, const std::vector
   for (size_t p = 0; p < peers.size(); ++p) table.peers[p] = pointer<const std::byte>(peers[p]);
   table.host = pointer<const std::byte>(cpu);
   table.staged = pointer<const std::byte>(staged);
+  if (codec) {
+    const auto& [stored, delivered, dim, scale, offset] = *codec;
+    table.codec = {parse_encoding(stored, kNumEncodings), parse_encoding(delivered, kNumDelivered), dim,
+                   pointer<const float>(scale), pointer<const int32_t>(offset)};
+    TIERING_EXPECT(table.codec.stored_bytes() == row_bytes, "row_bytes: expected those of the codec, ",
+                   table.codec.stored_bytes(), ", found ", row_bytes);
+  }
   new (self) BoundRows{device, table};
 }
 
 void bind_rows(nb::module_& m) {
   nb::class_<BoundRows>(m, "RowTable")
-      .def("__init__", &init_rows, "device"_a, "row_bytes"_a, "ends"_a, "gpu"_a, "peers"_a, "cpu"_a, "staged"_a = 0)
+      .def("__init__", &init_rows, "device"_a, "row_bytes"_a, "ends"_a, "gpu"_a, "peers"_a, "cpu"_a, "staged"_a = 0,
+           "codec"_a = nb::none())
       .def(
           "gather",
           [](const BoundRows& rows, Address ids, int64_t count, Address out, Address stream, Address places,

@@ -17,11 +17,77 @@ constexpr int kMostBlocks =
 
 }  // namespace
 
+/// A word of a row as it is.
+template <typename T>
+struct Word {
+  static constexpr int kBytes = sizeof(T);
+  T value = {};
+
+  TIERING_DEVICE static int64_t out_bytes(const RowTable&) { return kBytes; }
+  TIERING_DEVICE void load(const RowTable&, const std::byte* from, int32_t, bool streaming) {
+    const auto* const word = reinterpret_cast<const T*>(from);
+    value = streaming ? __ldcs(word) : *word;
+  }
+  TIERING_DEVICE void store(const RowTable&, std::byte* to, int32_t) const { *reinterpret_cast<T*>(to) = value; }
+};
+
+/// Four numbers of a row, or what is left of it, as a codec stores them, in words of 4 bytes.
+template <typename Codec>
+struct Numbers {
+  static constexpr int kCount = 4, kCodeBytes = sizeof(typename Codec::Code), kBytes = kCount * kCodeBytes;
+  unsigned words[kCodeBytes] = {};
+
+  TIERING_DEVICE static int64_t out_bytes(const RowTable& table) {
+    return table.codec.delivered == Encoding::float32 ? kCount * 4 : kCount * 2;
+  }
+  TIERING_DEVICE void load(const RowTable& table, const std::byte* from, int32_t item, bool streaming) {
+    const auto* const word = reinterpret_cast<const unsigned*>(from);
+    TIERING_UNROLL
+    for (int k = 0; k < kCodeBytes; ++k)
+      if ((item * kCodeBytes + k) * 4 < table.row_bytes) words[k] = streaming ? __ldcs(word + k) : word[k];
+  }
+  TIERING_DEVICE void store(const RowTable& table, std::byte* to, int32_t item) const {
+    const RowCodec& codec = table.codec;
+    const int64_t begin = int64_t{item} * kCount;
+    unsigned numbers[kCount] = {};
+    TIERING_UNROLL
+    for (int k = 0; k < kCount; ++k) {
+      if (begin + k >= codec.dim) continue;
+      const float scale = Codec::kScaled ? codec.scale[begin + k] : 1.0F;
+      const int32_t offset = Codec::kScaled ? codec.offset[begin + k] : 0;
+      const unsigned word = words[k * kCodeBytes / 4] >> (k * kCodeBytes % 4 * 8);
+      const float x = Codec::decode(static_cast<typename Codec::Code>(word), scale, offset);
+      numbers[k] = codec.delivered == Encoding::float32   ? codec::bits_of(x)
+                   : codec.delivered == Encoding::float16 ? unsigned{codec::Float16::encode(x, 1, 0)}
+                                                          : unsigned{codec::BFloat16::encode(x, 1, 0)};
+    }
+    const int64_t bytes = out_bytes(table);
+    const bool whole = codec.dim % kCount == 0 && reinterpret_cast<uintptr_t>(to) % bytes == 0;
+    if (codec.delivered == Encoding::float32) {
+      if (whole) {
+        *reinterpret_cast<uint4*>(to) = uint4{numbers[0], numbers[1], numbers[2], numbers[3]};
+        return;
+      }
+      TIERING_UNROLL
+      for (int k = 0; k < kCount; ++k)
+        if (begin + k < codec.dim) reinterpret_cast<unsigned*>(to)[k] = numbers[k];
+    } else {
+      if (whole) {
+        *reinterpret_cast<uint2*>(to) = uint2{numbers[0] | numbers[1] << 16, numbers[2] | numbers[3] << 16};
+        return;
+      }
+      TIERING_UNROLL
+      for (int k = 0; k < kCount; ++k)
+        if (begin + k < codec.dim) reinterpret_cast<unsigned short*>(to)[k] = static_cast<unsigned short>(numbers[k]);
+    }
+  }
+};
+
 /// `request` is the part from its `first`-th id on, of at most kMostRows.
-template <typename Word>
+template <typename Item>
 __global__ void __launch_bounds__(kMostThreads)
     gather(const RowTable table, const RowCopy copy, const GatherRequest request, const int64_t first,
-           const bool streaming) {
+           const int64_t out_bytes, const bool streaming) {
   if (request.tally != nullptr && first_item() < kNumTiers)
     atomicAdd(request.totals + first_item(), request.tally[first_item()]);
   const auto count = static_cast<int32_t>(request.count);
@@ -41,6 +107,7 @@ __global__ void __launch_bounds__(kMostThreads)
     }
     const std::byte* from[kInFlight];
     std::byte* to[kInFlight];
+    int32_t number[kInFlight];
     TIERING_UNROLL
     for (int i = 0; i < kInFlight; ++i) {
       from[i] = nullptr;
@@ -57,19 +124,17 @@ __global__ void __launch_bounds__(kMostThreads)
       const int32_t word = copy.word(step, lane, copy.shift(reinterpret_cast<uintptr_t>(row)));
       if (word < 0) continue;
       const int64_t place = request.places == nullptr ? int64_t{at} : int64_t{request.places[at]};
-      from[i] = row + word * sizeof(Word);
-      to[i] = request.out + place * table.row_bytes + word * sizeof(Word);
+      number[i] = word;
+      from[i] = row + int64_t{word} * Item::kBytes;
+      to[i] = request.out + place * out_bytes + word * Item::out_bytes(table);
     }
-    Word words[kInFlight] = {};
+    Item words[kInFlight];
     TIERING_UNROLL
     for (int i = 0; i < kInFlight; ++i)
-      if (from[i] != nullptr) {
-        const auto* const word = reinterpret_cast<const Word*>(from[i]);
-        words[i] = streaming ? __ldcs(word) : *word;
-      }
+      if (from[i] != nullptr) words[i].load(table, from[i], number[i], streaming);
     TIERING_UNROLL
     for (int i = 0; i < kInFlight; ++i)
-      if (from[i] != nullptr) *reinterpret_cast<Word*>(to[i]) = words[i];
+      if (from[i] != nullptr) words[i].store(table, to[i], number[i]);
   }
 }
 
@@ -81,12 +146,12 @@ T* moved(T* pointer, int64_t by) {
 }
 
 /// The ids [first, first + count) of a request.
-GatherRequest part(const GatherRequest& request, int64_t first, int64_t count, int64_t row_bytes) {
+GatherRequest part(const GatherRequest& request, int64_t first, int64_t count, int64_t out_bytes) {
   GatherRequest found = request;
   found.ids = moved(request.ids, first);
   found.slots = moved(request.slots, first);
   found.places = moved(request.places, first);
-  if (request.places == nullptr) found.out += first * row_bytes;
+  if (request.places == nullptr) found.out += first * out_bytes;
   found.count = count;
   if (first > 0) found.tally = nullptr;
   return found;
@@ -100,7 +165,14 @@ void gather_rows(const RowTable& table, const GatherRequest& request, const Gath
                  "block_threads: expected a multiple of 32 up to 1024, found ", threads);
   TIERING_EXPECT(table.row_bytes <= INT32_MAX, "rows of ", table.row_bytes, " bytes: expected less than 2 GiB");
   const uint64_t out = reinterpret_cast<uintptr_t>(request.out);
-  const RowCopy copy = RowCopy::plan(table.row_bytes, table.alignment_bits() | out);
+  const int64_t out_bytes = table.out_bytes();
+  const bool decoded =
+      table.codec.dim > 0 && (table.codec.stored != table.codec.delivered || out_bytes != table.row_bytes);
+  TIERING_EXPECT(!decoded || (table.alignment_bits() % 4 == 0 &&
+                              out % static_cast<uint64_t>(code_bytes(table.codec.delivered)) == 0),
+                 "rows of a codec begin at multiples of 4 bytes, and those of the result at whole numbers");
+  const RowCopy copy = decoded ? RowCopy::of_items((table.codec.dim + 3) / 4)
+                               : RowCopy::plan(table.row_bytes, table.alignment_bits() | out);
   if (copy.words == 0) return;
   const int64_t sms = how.max_sms > 0 ? how.max_sms : multiprocessors();
   const int64_t most =
@@ -111,20 +183,21 @@ void gather_rows(const RowTable& table, const GatherRequest& request, const Gath
       const int64_t accesses = count * copy.steps * copy.lanes, of_block = int64_t{threads} * kInFlight;
       const int64_t blocks = std::min((accesses + of_block - 1) / of_block, most);
       launch("launching the gather", kernel, blocks, threads, stream, table, copy,
-             part(request, first, count, table.row_bytes), first, how.streaming);
+             part(request, first, count, out_bytes), first, out_bytes, how.streaming);
     }
   };
+  if (decoded) return codec::visit(table.codec.stored, [&](auto kind) { run(gather<Numbers<decltype(kind)>>); });
   switch (copy.width) {
     case 16:
-      return run(gather<uint4>);
+      return run(gather<Word<uint4>>);
     case 8:
-      return run(gather<uint2>);
+      return run(gather<Word<uint2>>);
     case 4:
-      return run(gather<unsigned>);
+      return run(gather<Word<unsigned>>);
     case 2:
-      return run(gather<unsigned short>);
+      return run(gather<Word<unsigned short>>);
     default:
-      return run(gather<unsigned char>);
+      return run(gather<Word<unsigned char>>);
   }
 }
 

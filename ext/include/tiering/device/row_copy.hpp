@@ -38,13 +38,18 @@ struct RowCopy {
       copy.width *= 2;
       ++copy.width_bits;
     }
-    copy.words = static_cast<int32_t>(row_bytes / copy.width);
-    while (copy.lanes < kWarpLanes && copy.lanes < copy.words) copy.lanes *= 2;
-    copy.steps = copy.words / copy.lanes + (copy.words % copy.lanes != 0);
+    copy.share(row_bytes / copy.width);
     // A step of narrow accesses is less than a line.
     const int step = copy.lanes * copy.width;
     if (copy.steps > 1)
       copy.within_line = static_cast<uint32_t>((step < kDeviceLineBytes ? step : kDeviceLineBytes) - 1);
+    return copy;
+  }
+
+  /// For rows of `count` items that are no words of a line.
+  static constexpr RowCopy of_items(int64_t count) {
+    RowCopy copy;
+    copy.share(count);
     return copy;
   }
 
@@ -71,6 +76,13 @@ struct RowCopy {
       ++there.row;
     }
     return there;
+  }
+
+ private:
+  constexpr void share(int64_t count) {
+    words = static_cast<int32_t>(count);
+    while (lanes < kWarpLanes && lanes < words) lanes *= 2;
+    steps = words / lanes + (words % lanes != 0);
   }
 };
 

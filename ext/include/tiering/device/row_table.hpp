@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <tiering/codec/codes.hpp>
 #include <tiering/io/tiers.hpp>
 
 namespace tiering {
@@ -13,6 +14,7 @@ struct RowTable {
 
   TierRanges ranges;
   int64_t row_bytes = 0;
+  RowCodec codec;                    ///< with parameters that the kernel can read
   const std::byte* local = nullptr;  ///< the gpu tier
   /// The peer tier, interleaved: row i is the i / P-th of peer i % P.
   const std::byte* peers[kMostPeers] = {};
@@ -36,6 +38,9 @@ struct RowTable {
     }
     return rank < ranges.cpu_end ? host + (rank - ranges.peer_end) * row_bytes : staged + slot * row_bytes;
   }
+
+  /// Bytes of a row in a result.
+  constexpr int64_t out_bytes() const { return codec.dim > 0 ? codec.out_bytes() : row_bytes; }
 
   /// All addresses and sizes that decide how wide accesses may be, or-ed together.
   uint64_t alignment_bits() const {
