@@ -33,6 +33,7 @@ BENCHMARKS = {
     "reorder": ("stages.reorder", "stage: a graph renumbered, from file to file, against the disk"),
     "layout": ("stages.layout", "stage: feature rows into tiers, against the disk and a memory map"),
     "gather": ("gather.gather", "random rows of memory, against a plain C++ loop, torch and numpy"),
+    "quantised": ("quantised.gather", "rows decoded as they are gathered, against float32 and torch"),
     "ssd": ("ssd.ssd", "random 4 KiB rows of the ssd tier, against fio"),
     "gpu-ceilings": ("gpu.ceilings.ceilings", "GPU: memory copied over the link and within the GPU"),
     "gpu-fill": ("gpu.fill.fill", "GPU: a file read into its memory, against kvikio (cuFile)"),
