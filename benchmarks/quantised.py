@@ -34,17 +34,18 @@ def gather(sizes: Sizes) -> Iterator[Comparison]:
     for dim in DIMS:
         rows, count = sizes.feature_bytes // (4 * dim), min(_TURN, sizes.feature_bytes // 4) // (4 * dim)
         random = np.random.default_rng(dim)
-        values = random.standard_normal((rows, dim), np.float32)
+        values = _aligned(random.standard_normal((rows, dim), np.float32))
         ids = [random.integers(0, rows, count) for _ in range(8)]
         out = aligned_bytes(count * dim * 4).reshape(count, dim * 4)
         plain = partial(_turn, iter_ids(ids), _table(values.view(np.uint8)), out)
         packed = torch.ops.quantized.embedding_bag_byte_prepack(torch.from_numpy(values))
+        packed = torch.from_numpy(_aligned(packed.numpy()))
         selected = torch.empty((count, packed.shape[1]), dtype=torch.uint8)
         unpack = torch.ops.quantized.embedding_bag_byte_unpack
         torch_ids = iter_ids([torch.from_numpy(each) for each in ids])
         for name in _NAMES:
             codec = fit_codec(name, [values], dim, "float32", "benchmark")
-            stored = codec.encode(values)
+            stored = _aligned(codec.encode(values))
             table = _table(stored, codec.rows())
             table.gather(ids[0], out)
             expect("quantised", bool((out.view(np.float32) == codec.decode(stored[ids[0]])).all()), name)
@@ -62,6 +63,13 @@ def iter_ids(ids: list[Any]) -> Iterator[Any]:
     """Yield the ids of one turn after the other, again and again."""
     while True:
         yield from ids
+
+
+def _aligned(table: Any) -> Any:
+    """Return a table in memory of large pages, as layouts have it."""
+    copy = aligned_bytes(table.nbytes).view(table.dtype).reshape(table.shape)
+    copy[:] = table
+    return copy
 
 
 def _turn(ids: Iterator[Any], table: native.TieredTable, out: Any) -> None:
