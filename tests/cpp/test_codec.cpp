@@ -123,5 +123,6 @@ int main() {
     test_rows(static_cast<Encoding>(stored), random);
   }
   for (const int threads : {1, 2, 9}) test_fit(threads);
+  std::cout << "test_codec: ok\n";
   return 0;
 }
