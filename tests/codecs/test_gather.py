@@ -83,7 +83,7 @@ def test_rows_in_slots(tmp_path, name, parts):
     reader = native.SsdReader([str(tmp_path / "empty")], 4096, "threads", 1, "off")
     tables = [
         native.TieredTable(
-            size, [0, 0, 10, 80], None, [], truth[:10].ravel().copy(), reader, 0, size, 1, 4096, codec=how
+            size, [0, 0, 10, 80], None, [], truth[:10].ravel().copy(), reader, 0, size, 1, 4096, 4096, codec=how
         )
         for size, truth, how in ((codec.row_bytes, stored, codec.rows("bfloat16")), (24, plain, None))
     ]
