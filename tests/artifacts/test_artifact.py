@@ -13,9 +13,9 @@ from damage import flip
 from sealed import rewrite
 
 import tiering
-from tiering.artifacts import checksum, open_directory
+from tiering.artifacts import checksum, storage
 from tiering.artifacts.document import open_manifest
-from tiering.artifacts.open_directory import OpenDirectory
+from tiering.artifacts.storage import OpenDirectory
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import FormatError, MissingError
 from tiering.formats.graph import Graph
@@ -109,7 +109,7 @@ def test_ranges_of_a_file_are_read_and_verified(tmp_path, monkeypatch):
 
 def test_a_file_is_opened_once_by_threads_that_ask_at_a_time(tmp_path, monkeypatch):
     (tmp_path / "file").write_bytes(b"12345")
-    directory, opened, barrier, plain = OpenDirectory(tmp_path), [], Barrier(2), open_directory._open
+    directory, opened, barrier, plain = OpenDirectory(tmp_path), [], Barrier(2), storage._open
 
     def together(*arguments: Any) -> int:
         descriptor: int = plain(*arguments)
@@ -117,7 +117,7 @@ def test_a_file_is_opened_once_by_threads_that_ask_at_a_time(tmp_path, monkeypat
         barrier.wait(10)
         return descriptor
 
-    monkeypatch.setattr(open_directory, "_open", together)
+    monkeypatch.setattr(storage, "_open", together)
     with ThreadPoolExecutor(2) as pool:
         assert list(pool.map(directory.open, ["file", "file"])) == [5, 5]
     assert len(opened) == 2 and sum(Path(f"/proc/self/fd/{fd}").exists() for fd in opened) == 1
