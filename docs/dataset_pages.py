@@ -33,7 +33,7 @@ def dataset_page(family: Sequence[DatasetSpec], jobs: Path) -> str:
     shown = next((source for source in reversed(family) if (jobs / f"{source.name}.toml").is_file()), last)
     text += _job(jobs / f"{shown.name}.toml", shown)
     text.append("## Known defects")
-    text += [f"- {defect.text} ({defect.id}) **{defect.cure}**" for defect in last.defects]
+    text += [f"- {defect['text']} ({defect['id']}) **{defect['cure']}**" for defect in last.defects]
     return "\n\n".join(text) + "\n"
 
 

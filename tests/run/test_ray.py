@@ -140,7 +140,7 @@ def test_a_task_that_fits_nowhere_ends_the_job(driver, tmp_path, asked, words):
     assert found["error"] == "CapabilityError"
     assert found["text"].startswith("step stage: expected a machine with ")
     assert found["text"].count(f"{os.uname().nodename} (1 processors, ") == 2
-    for each in (words, "give tasks less (--task-memory), or add such a machine", "finished tasks are kept"):
+    for each in (words, "give tasks less (`task_memory`), or add such a machine", "finished tasks are kept"):
         assert each in found["text"]
 
 

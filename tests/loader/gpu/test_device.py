@@ -15,7 +15,7 @@ from tight_memory import wide_graph
 
 from tiering import cuda
 from tiering.errors import StorageError
-from tiering.loader.gpu import tiers
+from tiering.loader.gpu import memory as gpu_memory
 
 OTHER_GPU = """
 import json, sys, threading
@@ -114,14 +114,14 @@ def test_memory_is_short_where_torch_has_none(full):
 
 def test_a_file_passes_through_pinned_buffers(gpu, tmp_path, monkeypatch):
     """Any number of bytes arrives whole, also where buffers do not divide it; a file that is too short is refused."""
-    monkeypatch.setattr(tiers, "_STEP", 5000)
+    monkeypatch.setattr(gpu_memory, "_STEP", 5000)
     path, content = tmp_path / "tier", np.random.default_rng(0).integers(0, 256, 30_001, dtype=np.uint8)
     path.write_bytes(content.tobytes())
     for nbytes in (1, 4096, 10_000, 30_001):
         memory, found, stream = cuda.allocate(0, nbytes), np.empty(nbytes, np.uint8), cuda.Stream(0)
-        tiers.fill_memory(0, memory.address, path, nbytes)
+        gpu_memory.fill_memory(0, memory.address, path, nbytes)
         cuda.copy(0, found.ctypes.data, memory.address, nbytes, stream.handle)
         stream.synchronize()
         assert np.array_equal(found, content[:nbytes])
     with pytest.raises(StorageError, match="ends at byte 30001"):
-        tiers.fill_memory(0, memory.address, path, 40_000)
+        gpu_memory.fill_memory(0, memory.address, path, 40_000)
