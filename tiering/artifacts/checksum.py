@@ -10,9 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import xxhash
 
-from tiering.artifacts.storage import Bytes, load_range, open_descriptor, read_all
+from tiering.artifacts.storage import Bytes, open_descriptor, read_all
 from tiering.errors import FormatError
 from tiering.text.units import parse_threads
 
@@ -21,6 +22,15 @@ PREFIX = "xxh3-64-b64m:"
 DIGEST_BYTES = 8  # bytes of a block's digest
 SAMPLES, SAMPLE_BYTES = 64, 64 * 1024  # pieces of a file that its sampled digest covers, and their size
 _PIECE = 1024 * 1024
+
+
+def _hash_range(hasher: xxhash.xxh3_64, fd: int, begin: int, end: int) -> None:
+    """Add bytes [begin, end) of a file to a hash, a piece at a time."""
+    buffer = memoryview(bytearray(min(_PIECE, max(0, end - begin))))
+    for offset in range(begin, end, _PIECE):
+        piece = buffer[: end - offset]
+        read_all(fd, piece, offset)
+        hasher.update(piece)
 
 
 def num_blocks(nbytes: int) -> int:
@@ -47,11 +57,7 @@ def block_digests(
 
         def digest(block: int) -> bytes:
             begin, hasher = header + block * BLOCK_BYTES, xxhash.xxh3_64()
-            end, buffer = min(size, begin + BLOCK_BYTES), memoryview(bytearray(min(_PIECE, size)))
-            for offset in range(begin, end, _PIECE):
-                piece = buffer[: end - offset]
-                read_all(fd, piece, offset)
-                hasher.update(piece)
+            _hash_range(hasher, fd, begin, min(size, begin + BLOCK_BYTES))
             return hasher.digest()
 
         if threads <= 1:
@@ -154,19 +160,23 @@ class Verifier:
     def read_range(self, begin: int, end: int) -> Bytes:
         """Return bytes [begin, end) of the file, verified where its blocks are known. Cost: reads blocks whole once."""
         blocks = range(begin // BLOCK_BYTES, -(-end // BLOCK_BYTES)) if self._blocks is not None and begin < end else ()
-        with self._lock, open_descriptor(self.place) as fd:
-            unverified = [block for block in blocks if block in self._pending]
-            edges = [edge for block in unverified for edge in self.span(block)]
-            first, stop = min([begin, *edges]), max([end, *edges])
+        data = np.empty(end - begin, np.uint8)
+        with open_descriptor(self.place) as fd:
+            stop = self.span(blocks[-1])[1] if blocks else end
             if (found := os.lseek(fd, 0, os.SEEK_END)) < stop:
                 raise FormatError(f"{self.path}: expected {self.nbytes} bytes, found {found}; make the artifact again")
-            data = load_range(fd, first, stop - first)
-            for block in unverified:
-                low, high = self.span(block)
-                if xxhash.xxh3_64(data[low - first : high - first].data).digest() != self._expected(block):
-                    raise self._error(block)
-            self._pending.difference_update(unverified)
-        return data[begin - first : end - first]
+            read_all(fd, data.data, begin)
+            with self._lock:  # one of the threads that read a block verifies it
+                for block in self._pending.intersection(blocks):
+                    low, high = self.span(block)
+                    first, last, hasher = max(low, begin), min(high, end), xxhash.xxh3_64()
+                    _hash_range(hasher, fd, low, first)
+                    hasher.update(data[first - begin : last - begin].data)
+                    _hash_range(hasher, fd, last, high)
+                    if hasher.digest() != self._expected(block):
+                        raise self._error(block)
+                    self._pending.discard(block)
+        return data
 
     def span(self, block: int) -> tuple[int, int]:
         """Return the first byte and the end of a block."""

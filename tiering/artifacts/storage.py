@@ -27,7 +27,6 @@ Bytes = npt.NDArray[np.uint8]
 
 ALIGNMENT = 4096  # bytes that addresses, offsets and lengths of direct I/O are multiples of
 LINE = 64  # bytes of a cache line: arrays one behind the other in a file or buffer begin at multiples
-MAPPED_BYTES = 1 << 20  # least bytes of a range that is mapped rather than read
 DESCRIPTORS = "/proc/self/fd/"
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a FIFO must not make the opener wait
 _KINDS = {
@@ -192,18 +191,6 @@ def read_all(fd: int, out: memoryview, offset: int) -> None:
             if (done := os.preadv(fd, [out], offset)) == 0:
                 raise OSError(errno.EIO, f"ends at byte {offset}, where {offset + len(out)} were expected")
             out, offset = out[done:], offset + done
-
-
-def load_range(fd: int, begin: int, nbytes: int) -> Bytes:
-    """Return bytes of a file that has them, not to be written to; a large range is mapped, which copies nothing."""
-    if nbytes < MAPPED_BYTES:
-        data = np.empty(nbytes, np.uint8)
-        read_all(fd, data.data, begin)
-        return data
-    before = begin % mmap.ALLOCATIONGRANULARITY
-    os.posix_fadvise(fd, begin, nbytes, os.POSIX_FADV_WILLNEED)
-    mapped = mmap.mmap(fd, before + nbytes, mmap.MAP_PRIVATE, mmap.PROT_READ, offset=begin - before)
-    return np.frombuffer(mapped, np.uint8, nbytes, before)
 
 
 def write_all(fd: int, data: Bytes, offset: int) -> None:

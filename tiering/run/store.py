@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tiering.artifacts.storage import load_range, open_descriptor, read_all, storage_errors
+from tiering.artifacts.storage import open_descriptor, read_all, storage_errors
 from tiering.errors import FormatError, InputError, MissingError, StorageError
 
 Bytes = npt.NDArray[np.uint8]
@@ -59,8 +59,7 @@ class Store:
                 wanted = max(0, size - begin) if nbytes is None else nbytes
                 if begin + wanted > size:
                     raise FormatError(f"{path}: expected at least {begin + wanted} bytes, found {size}")
-                if out is None:
-                    return load_range(fd, begin, wanted)
+                out = np.empty(wanted, np.uint8) if out is None else out
                 read_all(fd, out.data, begin)
                 return out
         except StorageError as error:
