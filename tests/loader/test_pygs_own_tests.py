@@ -48,7 +48,7 @@ REASONS = {
     "disjoint": r"\(disjoint=\.\.\.\): expected False",
     "induced and bidirectional subgraphs": r"\(subgraph_type=\.\.\.\): expected 'directional'|Regex.*subgraph_type",
     "time stamps": r"_?(time|time_attr)=\.\.\.\): expected None|Regex.*time_attr",
-    "stores as the source of a graph": r"expected a path, or a graph of PyG .*found builtins\.tuple",
+    "stores as the source of a graph": r"expected a path, a graph of PyG .*found builtins\.tuple",
     "operators of pyg-lib": r"'_OpNamespace' 'pyg' object has no attribute",
     "no edge_index": r"expected edge_index, found num_nodes",
     "no hops": r"expected one entry per hop .*found \[\]",
