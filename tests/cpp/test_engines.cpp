@@ -186,9 +186,10 @@ void test_engines_take_turns() {
   before_read = nullptr;
 }
 
-int code_of(const ImageSet& images, const std::string& engine, ReadSink& sink, std::string* text = nullptr) {
+int code_of(const ImageSet& images, const std::string& engine, ReadSink& sink, std::string* text = nullptr,
+            int depth = 4) {
   try {
-    read_all(images, engine, 4, sink);
+    read_all(images, engine, depth, sink);
   } catch (const IoError& error) {
     if (text != nullptr) *text = error.what();
     return error.code();
@@ -252,6 +253,52 @@ void test_reads_of_a_ring_that_are_refused_for_a_while() {
 }
 #endif
 
+/// A new engine is a class with begin() and reap(), and a line in the table.
+class PlainEngine final : public ReadEngine {
+ public:
+  PlainEngine(const ImageSet& images, const EngineOptions& options)
+      : ReadEngine(images, static_cast<size_t>(options.depth)), buffer_(options.max_read) {}
+  const char* name() const noexcept override { return "plain"; }
+
+ private:
+  void begin(uint32_t slot) noexcept override { begun_.push_back(slot); }
+  void reap(bool) override {
+    for (const uint32_t s : begun_) {
+      const Read& read = slots_[s].read;
+      std::byte* const into = read.into != nullptr ? read.into : buffer_.data();
+      if (pread(image(slots_[s]).fd(), into, read.bytes, read.offset) < read.need)
+        fail(std::make_exception_ptr(read_error(image(slots_[s]), read, 0, EIO)));
+      else
+        sink_->ready(slots_[s].index, into);
+      release(s);
+    }
+    begun_.clear();
+  }
+  void renew() override { begun_.clear(); }
+
+  AlignedBuffer buffer_;
+  std::vector<uint32_t> begun_;
+};
+
+void test_an_engine_is_a_class_and_a_line() {
+  engine_kinds().insert(engine_kinds().begin(),
+                        {"plain",
+                         [](const ImageSet& images, const EngineOptions& options) -> std::unique_ptr<ReadEngine> {
+                           return std::make_unique<PlainEngine>(images, options);
+                         },
+                         [] { return std::string(); }});
+  CHECK(EngineChoice("auto").name() == "plain" && EngineChoice("auto").fallback().empty());
+  for (const int depth : {1, 3}) {
+    const Image image(20);
+    Pages pages(20, 4);
+    CHECK(code_of(image.images, "plain", pages) == 0 && pages.arrived() == 20);
+    Pages too_many(25, 4);
+    CHECK(code_of(image.images, "plain", too_many, nullptr, depth) == EIO && too_many.arrived() == 20);
+  }
+  engine_kinds().erase(engine_kinds().begin());
+  check_refused("engine: expected one of auto, io_uring, threads, found 'plain'", [] { EngineChoice("plain"); });
+}
+
 }  // namespace
 
 int main() {
@@ -260,6 +307,7 @@ int main() {
   test_as_many_reads_are_in_flight_as_the_depth_says();
   test_engines_take_turns();
   test_reads_that_are_refused_for_a_while();
+  test_an_engine_is_a_class_and_a_line();
 #if __has_include(<liburing.h>)
   if (uring_unavailable().empty()) test_reads_of_a_ring_that_are_refused_for_a_while();
 #endif
