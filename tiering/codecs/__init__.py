@@ -1,9 +1,20 @@
 """Codecs: how the rows of a table are stored. A codec is a file here, a struct in C++, and a name in `CODECS`."""
 
 from tiering.codecs.codec import DELIVERED, Codec
-from tiering.codecs.fit import AUTO, CODECS, codec_of, fit_codec, float_rows
-from tiering.codecs.loss import CodecLoss, LossMeter
+from tiering.codecs.fit import AUTO, CODECS, codec_of, fit_codec, float_rows, half_holds
+from tiering.codecs.loss import CodecLoss, LossMeter, LossSums, sum_losses
 
 __all__ = [
-    "AUTO", "CODECS", "DELIVERED", "Codec", "CodecLoss", "LossMeter", "codec_of", "fit_codec", "float_rows",
+    "AUTO",
+    "CODECS",
+    "DELIVERED",
+    "Codec",
+    "CodecLoss",
+    "LossMeter",
+    "LossSums",
+    "codec_of",
+    "fit_codec",
+    "float_rows",
+    "half_holds",
+    "sum_losses",
 ]  # fmt: skip

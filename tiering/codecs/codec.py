@@ -28,6 +28,8 @@ class Codec:
     """How the numbers of one table are stored; a subclass without `scaled` has no parameters."""
 
     name: ClassVar[str]
+    code_bytes: ClassVar[int] = 1
+    """Bytes of one stored number."""
     scaled: ClassVar[bool] = False
     refused: ClassVar[dict[int, str]] = {}
     """Kinds of numbers that cannot be stored, and the codecs that can hold them."""
@@ -37,8 +39,12 @@ class Codec:
         self.largest: float | None = None
         """The largest magnitude of a decoded number, where a fit has seen all."""
         self._rows = {dtype: native.RowCodec(self.name, dtype, dim, scale, offset) for dtype in DELIVERED}
-        self.row_bytes = self._rows["float32"].row_bytes
-        """Stored bytes of a row: a multiple of 4."""
+        self.row_bytes = self.stored_bytes(dim)
+
+    @classmethod
+    def stored_bytes(cls, dim: int) -> int:
+        """Return the bytes of a stored row: a multiple of 4."""
+        return -(-dim * cls.code_bytes // 4) * 4
 
     @classmethod
     def fit(cls, columns: native.ColumnFit) -> Self:
@@ -56,9 +62,9 @@ class Codec:
             )
         return self._rows[dtype]
 
-    def encode(self, rows: FloatRows, threads: int = 1) -> Bytes:
-        """Return float32 rows as they are stored, shape (rows, `row_bytes`)."""
-        out = np.empty((len(rows), self.row_bytes), np.uint8)
+    def encode(self, rows: FloatRows, threads: int = 1, out: Bytes | None = None) -> Bytes:
+        """Return float32 rows as they are stored, shape (rows, `row_bytes`), in `out` if it is given."""
+        out = np.empty((len(rows), self.row_bytes), np.uint8) if out is None else out
         self._rows["float32"].encode(rows, out, threads)
         return out
 
@@ -71,7 +77,7 @@ class Codec:
 
     def entry(self) -> dict[str, Any]:
         """Return what a manifest records besides the parameters."""
-        return {"codec": self.name, "exact_columns": [], "largest": self.largest}
+        return {"name": self.name, "exact_columns": [], "largest": self.largest}
 
     def to_bytes(self) -> bytes:
         """Return the parameters as a file holds them: scales, then offsets."""

@@ -13,21 +13,17 @@ from tiering.codecs.codec import DELIVERED, NOT_FINITE, Codec, FloatRows
 from tiering.codecs.float8 import Float8
 from tiering.codecs.floats import BFloat16, Float16, Float32
 from tiering.codecs.int8 import Int8
-from tiering.errors import FormatError, InputError, quoted
+from tiering.errors import InputError
 
 CODECS: dict[str, type[Codec]] = {codec.name: codec for codec in (Float32, Float16, BFloat16, Float8, Int8)}
 AUTO = "auto"
-"""The codec without loss: ``float16`` where every value of a ``float32`` table is one, else what the table has."""
+"""The choice without loss: ``float16`` where every value of a ``float32`` table is one, else what the table has."""
 _WHOLE = 2**24  # up to which every whole number is a float32
 
 
 def codec_of(entry: Mapping[str, Any], dim: int, parameters: bytes, where: str) -> Codec:
     """Return the codec of a manifest's entry and file of parameters, `where` in messages."""
-    name = entry["codec"]
-    if name not in CODECS or entry["exact_columns"]:
-        found = f"codec {name!r}" if name not in CODECS else f"exact columns of codec {name}"
-        raise FormatError(f"{where}: {found}, which this version cannot read; install a newer one")
-    codec = CODECS[name].from_bytes(parameters, dim, where)
+    codec = CODECS[entry["name"]].from_bytes(parameters, dim, where)
     codec.largest = entry["largest"]
     return codec
 
@@ -40,7 +36,7 @@ def fit_codec(
     Parameters
     ----------
     name
-        A name of `CODECS`, or `AUTO`, which looks until the first value that ``float16`` cannot hold.
+        A name of `CODECS`.
     blocks
         Rows in order, as `dtype` is stored. None is asked for where the codec needs none.
     where
@@ -49,20 +45,10 @@ def fit_codec(
     Raises
     ------
     InputError
-        For an unknown codec, and naming row and column of the first value that the codec cannot hold.
+        Naming row and column of the first value that the codec cannot hold.
     """
-    if name not in (AUTO, *CODECS):
-        raise InputError(f"{where}: expected dtype {', '.join((AUTO, *CODECS))}, found {quoted(name)}")
-    if name == AUTO and dtype != "float32":
-        if dtype not in DELIVERED:
-            raise InputError(f"{where}: {dtype} rows have no codec; they are stored as they are")
-        return CODECS[dtype](dim)
-    if name == AUTO:
-        half = Float16(dim)
-        lost = any(half.decode(half.encode(block, threads)).tobytes() != block.tobytes() for block in blocks)
-        return Float32(dim) if lost else half
     kind, columns = CODECS[name], native.ColumnFit(dim)
-    for block in blocks if kind.refused and name != dtype else ():
+    for block in blocks if kind.refused or dtype not in DELIVERED else ():
         before = columns.num_rows
         rows = float_rows(block, dtype, where, before)
         columns.add(rows, threads)
@@ -79,6 +65,12 @@ def fit_codec(
         ends = np.stack([columns.low, columns.high])
         codec.largest = float(np.abs(codec.decode(codec.encode(ends))).max(initial=0.0))
     return codec
+
+
+def half_holds(rows: FloatRows) -> bool:
+    """Return whether every number of float32 rows is the same as ``float16``, bit for bit."""
+    half = Float16(rows.shape[1])
+    return half.decode(half.encode(rows)).tobytes() == rows.tobytes()
 
 
 def float_rows(rows: npt.NDArray[Any], dtype: str, where: str, first: int = 0) -> FloatRows:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -9,6 +10,9 @@ import numpy as np
 
 from tiering import native
 from tiering.codecs.codec import Bytes, Codec, FloatRows
+
+LossSums = dict[str, Any]
+"""Sums of errors of some rows of a table: how many ``rows``, and five numbers for each of its ``columns``."""
 
 
 @dataclass(frozen=True)
@@ -38,21 +42,40 @@ class LossMeter:
     """A meter of the errors of one table, whose rows pass in order, in blocks of any size."""
 
     def __init__(self, codec: Codec) -> None:
-        self._codec, self._errors = codec.rows(), native.ColumnErrors(codec.dim)
+        self.codec, self._errors = codec, native.ColumnErrors(codec.dim)
 
-    def add(self, rows: FloatRows, stored: Bytes, threads: int = 1) -> None:
-        """Take in rows of float32, and the same as they are stored."""
-        self._errors.add(self._codec, rows, stored, threads)
+    def encode(self, rows: FloatRows, threads: int = 1, out: Bytes | None = None) -> Bytes:
+        """Return float32 rows as `Codec.encode` does, and add up their errors."""
+        stored = self.codec.encode(rows, threads, out)
+        self._errors.add(self.codec.rows(), rows, stored, threads)
+        return stored
+
+    @property
+    def num_rows(self) -> int:
+        """Rows so far."""
+        return self._errors.num_rows
+
+    def sums(self) -> LossSums:
+        """Return the sums of the rows so far, JSON types."""
+        return {"rows": self._errors.num_rows, "columns": [column.tolist() for column in self._errors.sums]}
 
     def loss(self) -> CodecLoss:
         """Return the loss of the rows so far."""
-        count = max(1, self._errors.num_rows)
-        first, total, squares, error_squares, worst = self._errors.sums
-        deviation = np.sqrt(np.maximum(squares / count - (total / count) ** 2, 0))
-        unit = np.where(deviation > 0, deviation, np.where(first != 0, np.abs(first), 1))
-        rms, largest, exact = np.sqrt(error_squares / count) / unit, worst / unit, int((worst == 0).sum())
-        column = int(rms.argmax()) if exact < len(rms) else -1
-        return CodecLoss(
-            float(largest.max(initial=0.0)), float(np.sqrt((rms**2).mean())) if len(rms) else 0.0, column,
-            float(rms[column]) if column >= 0 else 0.0, exact, len(rms),
-        )  # fmt: skip
+        return sum_losses([self.sums()])
+
+
+def sum_losses(parts: Sequence[LossSums]) -> CodecLoss:
+    """Return the loss of a table from the sums of its parts; figures are rounded so that the cut does not show."""
+    counts = np.array([part["rows"] for part in parts])[:, None]
+    first, total, squares, error_squares, worst = np.stack([part["columns"] for part in parts], 1)
+    count, rows = max(1, int(counts.sum())), np.maximum(counts, 1)
+    means = np.where(counts > 0, first - first[0] + total / rows, 0)  # from the first row, so that constants give 0
+    mean = (counts * means).sum(0) / count
+    spread = (squares - total**2 / rows + counts * (means - mean) ** 2).sum(0)
+    deviation, value = np.sqrt(np.maximum(spread / count, 0)), np.abs(first[0])
+    unit = np.where(deviation > 0, deviation, np.where(value > 0, value, 1))
+    rms, largest = np.round(np.sqrt(error_squares.sum(0) / count) / unit, 12), worst.max(0) / unit
+    exact, column = int((worst.max(0) == 0).sum()), int(rms.argmax()) if rms.any() else -1
+    figures = (largest.max(initial=0), np.sqrt((rms**2).mean()) if rms.size else 0, rms[column] if column >= 0 else 0)
+    most, mean_rms, worst_rms = (float(f"{figure:.4g}") for figure in figures)
+    return CodecLoss(most, mean_rms, column, worst_rms, exact, rms.size)

@@ -33,7 +33,7 @@ def checked_tables(graph: Graph) -> dict[str, FeatureTable]:
     return tables
 
 
-def table_states(tables: Mapping[str, FeatureTable]) -> dict[str, str]:
+def table_states(tables: Mapping[str, Any]) -> dict[str, str]:
     """Return the state of the tables' files (`tiering.artifacts.checksum.file_state`), for the identity of a run."""
     return {str(path): file_state(path) for path in sorted({table.path for table in tables.values()})}
 

@@ -21,6 +21,7 @@ from tiering.artifacts.manifest import (
     relation_key,
     storage_dtype,
 )
+from tiering.codecs import CODECS, Codec, CodecLoss, codec_of
 from tiering.errors import MissingError
 from tiering.formats.adjacency_prefix import AdjacencyPrefix, prefix_entry_problems, prefix_problems
 from tiering.formats.graph import Graph
@@ -31,6 +32,7 @@ TIERS = ("gpu", "peer", "cpu", "ssd")  # tiers from hottest to coldest; ranges f
 MEMORY_TIERS = ("gpu", "peer", "cpu")  # tiers whose rows lie in files of the layout's directory
 EDGE_TABLES = "edge_tables"  # field of the body, and name in ``requires``, of layouts that place features of edges
 UNITS = "units"  # name in ``requires`` of layouts whose rows on SSD lie in units
+CODEC = "codec"  # field of a table, and name in ``requires`` of layouts with coded tables
 SECTOR_BYTES = 512
 _UNITS = (64 << 10, 1 << 20)  # bytes of a stripe unit: at least, and at most but for larger rows
 SUM_BYTES = 4  # bytes of a page's checksum: the low half of XXH3-64 of its content
@@ -102,10 +104,11 @@ class TypeLayout:
     node_type: str  # the type; of edges the relation's key, ``src:name:dst``
     num_nodes: int  # rows: nodes of the type, or edges of the relation
     dim: int
-    dtype: str  # element type; ``bfloat16`` is stored as ``uint16``
+    dtype: str  # element type of the source; ``bfloat16`` is stored as ``uint16``
     ranges: Mapping[str, tuple[int, int]]
     """Half-open rank range per tier; they cover 0..num_nodes without a gap, in the order of `TIERS`."""
     ssd_rows: SsdRows  # geometry of the ssd tier
+    codec: str = ""  # name of the codec of the stored rows; none: as the source has them
 
     @property
     def of_edges(self) -> bool:
@@ -124,8 +127,13 @@ class TypeLayout:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of one row (and its stride in the memory tiers)."""
-        return self.dim * storage_dtype(self.dtype).itemsize
+        """Stored bytes of one row (and its stride in the memory tiers)."""
+        return stored_bytes(self.dim, self.dtype, self.codec)
+
+    @property
+    def stored(self) -> tuple[str, int]:
+        """Dtype of the tiers' files, and entries of a row."""
+        return ("uint8", self.row_bytes) if self.codec else (self.dtype, self.dim)
 
     def rows(self, tier: str) -> int:
         """Return the number of rows in a tier."""
@@ -152,6 +160,16 @@ class TypeLayout:
             **{tier: list(self.ranges[tier]) for tier in TIERS},
             "ssd_rows": vars(self.ssd_rows).copy(),
         }
+
+
+def stored_bytes(dim: int, dtype: str, codec: str) -> int:
+    """Return the bytes of a stored row of a table of that dtype; `codec` as `TypeLayout.codec`."""
+    return CODECS[codec].stored_bytes(dim) if codec else dim * storage_dtype(dtype).itemsize
+
+
+def codec_file(node_type: str) -> str:
+    """Return the file of the parameters of a table's codec; of edges by the key of their relation."""
+    return f"codecs/{node_type.replace(':', '__')}"
 
 
 def tier_file(node_type: str, tier: str, peer: int = 0, num_peers: int = 1) -> str:
@@ -193,6 +211,7 @@ class Layout(Artifact):
         self.unit_bytes: int = body.get("unit_bytes", self.page_bytes)  # whole pages, which are striped over images
         self.num_images: int = body["num_images"]  # SSD images the units are striped over; 0 without an ssd tier
         self.num_peers: int = body["num_peers"]  # GPUs the peer tier is interleaved over; 0 without one
+        self._codecs: dict[str, Codec] = {}
         self.feature_types = self.node_types  # node types whose features are tiered
         self.split: Mapping[str, Any] | None = body.get("split")  # of each GPU's memory; ``None``: all for rows
         self.tables = [*sorted(self.feature_types), *sorted(body.get(EDGE_TABLES, {}))]  # in the order of their units
@@ -221,13 +240,29 @@ class Layout(Artifact):
 
     def type_layout(self, node_type: str) -> TypeLayout:
         """Return the tiers of a node type, or by its key of a relation; `MissingError` if it has no features."""
-        entry = {**self.manifest.body["node_types"], **self.manifest.body.get(EDGE_TABLES, {})}.get(node_type)
-        if entry is None:
-            known = ", ".join(self.feature_types) or "none"
-            raise MissingError(f"{self.path}: node type {node_type!r} has no tiered features; types that have: {known}")
+        entry = self._table_entry(node_type)
         ranges = {tier: (int(entry[tier][0]), int(entry[tier][1])) for tier in TIERS}
         rows = entry["num_edges" if ":" in node_type else "num_nodes"]
-        return TypeLayout(node_type, rows, entry["dim"], entry["dtype"], ranges, SsdRows.from_json(entry["ssd_rows"]))
+        place, codec = SsdRows.from_json(entry["ssd_rows"]), entry.get(CODEC, {}).get("name", "")
+        return TypeLayout(node_type, rows, entry["dim"], entry["dtype"], ranges, place, codec)
+
+    def _table_entry(self, table: str) -> dict[str, Any]:
+        entry = {**self.manifest.body["node_types"], **self.manifest.body.get(EDGE_TABLES, {})}.get(table)
+        if entry is None:
+            known = ", ".join(self.feature_types) or "none"
+            raise MissingError(f"{self.path}: node type {table!r} has no tiered features; types that have: {known}")
+        return cast("dict[str, Any]", entry)
+
+    def codec(self, table: str) -> Codec | None:
+        """Return the codec of a table's rows; ``None`` where they are stored as the source has them.
+
+        `FormatError` if its parameters are damaged. Cost: 8 bytes for each column, once.
+        """
+        entry, name = self._table_entry(table), codec_file(table)
+        if CODEC in entry and table not in self._codecs:
+            found = self.manifest.read(name).tobytes() if name in self.manifest.files else b""
+            self._codecs[table] = codec_of(entry[CODEC], entry["dim"], found, f"{self.path}: {name}")
+        return self._codecs.get(table)
 
     def adjacency_prefix(self, relation: Relation | str | None = None) -> AdjacencyPrefix:
         """Return the adjacency lists of a relation (as in `Graph.relation`) that lie in the gpu tier."""
@@ -300,7 +335,7 @@ class Layout(Artifact):
         where, problems = entry.place, list[Problem]()
         listed_bytes = self.manifest.body[EDGE_TABLES if entry.of_edges else "node_types"][entry.node_type]["row_bytes"]
         if listed_bytes != entry.row_bytes:
-            expected = f"{entry.row_bytes} ({entry.dim} x {entry.dtype})"
+            expected = f"{entry.row_bytes} ({entry.dim} x {entry.codec or entry.dtype})"
             problems.append(mismatch(f"{where}.row_bytes", expected, listed_bytes))
         last = 0
         for tier in TIERS:
@@ -321,6 +356,8 @@ class Layout(Artifact):
                 elif listed is not None and listed.bytes != rows * entry.row_bytes:
                     message = f"expected {rows} rows of {entry.row_bytes} bytes, found {listed.bytes} bytes"
                     problems.append(Problem(name, message, "size"))
+        if entry.codec and CODECS[entry.codec].scaled:
+            problems += array_problems(self.manifest, codec_file(entry.node_type), (8 * entry.dim,), ["uint8"])
         if entry.rows("peer") and not self.num_peers:
             problems.append(body_problem(f"{where}.peer", "there are peer rows but num_peers is 0"))
         place = entry.ssd_rows
@@ -368,6 +405,7 @@ class Layout(Artifact):
             "rows": entry.num_nodes,
             "row_bytes": entry.row_bytes,
             "dtype": entry.dtype,
+            **({CODEC: self._table_entry(name)[CODEC]} if entry.codec else {}),
             "tiers": {tier: entry.tier_summary(tier) for tier in TIERS},
             "ssd_stride": entry.ssd_rows.stride,
             "ssd_padding_bytes": entry.ssd_rows.num_units * self.unit_bytes - entry.rows("ssd") * entry.row_bytes,
@@ -405,6 +443,9 @@ def _tier_tables(summary: Mapping[str, Any]) -> list[Part]:
             first, last = map(format_count, part["ranks"])
             sizes = (format_count(part["rows"]), format_share(part["rows"], entry["rows"]), format_bytes(part["bytes"]))
             rows.append((node_type, tier, f"{first} .. {last}", *sizes))
+        if CODEC in entry:
+            loss = CodecLoss(**entry[CODEC]["loss"])
+            fields[f"stored as, {node_type}"] = f"{entry[CODEC]['name']}, {entry['row_bytes']} B a row; {loss}"
         if entry["ssd_padding_bytes"]:
             stride = f"stride {entry['ssd_stride']} for rows of {entry['row_bytes']} bytes"
             fields[f"ssd padding, {node_type}"] = f"{format_bytes(entry['ssd_padding_bytes'])} ({stride})"

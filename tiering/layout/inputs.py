@@ -15,6 +15,7 @@ import numpy as np
 from tiering.artifacts.manifest import Relation, relation_key
 from tiering.errors import InputError
 from tiering.formats.adjacency_prefix import ListBytes
+from tiering.formats.encoded_rows import EncodedTable, encoded_table
 from tiering.formats.feature_rows import checked_tables
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph, checked_lists, take_by_rank
@@ -40,15 +41,20 @@ class LayoutInput:
 
     place: Path
     order: Order | None
-    tables: Mapping[str, FeatureTable]
+    tables: Mapping[str, FeatureTable | EncodedTable]
     rows: Sequence[RankedTable]
     lists: Sequence[AdjacencyLists] = ()
 
     @classmethod
-    def of(cls, graph: Graph, options: LayoutOptions, scores: Scores | None) -> LayoutInput:
-        """Return that of a reordered graph and of the scores by which it was ordered; other graphs are refused."""
-        order, tables = require_order(graph), checked_tables(graph)
-        of_edges = edge_feature_tables(graph) if options.edge_features == "auto" else {}
+    def of(cls, graph: Graph, options: LayoutOptions, scores: Scores | None, *, look: bool = True) -> LayoutInput:
+        """Return that of a reordered graph and of the scores by which it was ordered; other graphs are refused.
+
+        Without `look`, as for a dry run, dtype ``auto`` counts on rows as they are.
+        """
+        order, found = require_order(graph), checked_tables(graph)
+        edges = edge_feature_tables(graph) if options.edge_features == "auto" else {}
+        coded = _code_tables(graph.path, {**found, **edges}, options, look=look)
+        tables, of_edges = ({name: coded[name] for name in part} for part in (found, edges))
         if scores is not None:
             if options.cache is None and not of_edges:
                 raise InputError(
@@ -69,7 +75,8 @@ class LayoutInput:
     @classmethod
     def expected(cls, shape: GraphShape, options: LayoutOptions) -> LayoutInput:
         """Return that of a graph that does not exist yet."""
-        tables = shape.tables | (dict(sorted(shape.edge_tables.items())) if options.edge_features == "auto" else {})
+        found = shape.tables | (dict(sorted(shape.edge_tables.items())) if options.edge_features == "auto" else {})
+        tables = _code_tables(shape.path, found, options, look=False)
         rows = [RankedTable(name, t.rows, t.row_bytes, np.broadcast_to(0.0, t.rows)) for name, t in tables.items()]
         return cls(shape.path, None, tables, rows)
 
@@ -77,6 +84,19 @@ class LayoutInput:
     def bytes(self) -> int:
         """Bytes of all rows."""
         return sum(table.rows * table.row_bytes for table in self.rows)
+
+
+def _code_tables(
+    place: Path, tables: Mapping[str, FeatureTable], options: LayoutOptions, *, look: bool
+) -> dict[str, FeatureTable | EncodedTable]:
+    """Return tables as the option `dtype` wants them stored; refuse names of tables that there are not."""
+    if unknown := options.dtypes.keys() - tables.keys() - {""}:
+        known = ", ".join(tables) or "none"
+        raise InputError(f"dtype: {place} has no features of {min(unknown)!r}; types and relations that have: {known}")
+    return {
+        name: encoded_table(table, options.dtypes.get(name, options.dtypes[""]), f"{table.path}: {name}", look=look)
+        for name, table in tables.items()
+    }
 
 
 def require_order(graph: Graph) -> Order:
@@ -138,7 +158,7 @@ def edge_feature_tables(graph: Graph) -> dict[str, FeatureTable]:
 
 
 def edge_tables_to_place(
-    graph: Graph, order: Order, tables: dict[str, FeatureTable], scores: Scores | None
+    graph: Graph, order: Order, tables: Mapping[str, FeatureTable | EncodedTable], scores: Scores | None
 ) -> list[RankedTable]:
     """Return the tables of `edge_feature_tables` with scores.
 

@@ -10,6 +10,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from tiering.codecs import AUTO, CODECS
 from tiering.errors import InputError
 from tiering.text.options import choice, option
 from tiering.text.units import Size, parse_size
@@ -33,6 +34,7 @@ class LayoutKeywords(TypedDict, total=False):
     access_costs: Pathlike | None
     fit: Pathlike | None
     edge_features: str
+    dtype: str | Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -72,12 +74,18 @@ class LayoutOptions:
         "auto", "Whether edge features lie in the tiers, next to those of nodes: auto, where the graph has some; none: "
         "loaders read them from its files.", "auto|none",
     )  # fmt: skip
+    dtype: str | Sequence[str] = option(
+        AUTO, "How rows are stored: float32, float16, bfloat16, float8_e4m3 or int8; auto: float16 where it changes no "
+        "number, else as they are. Of one node type or relation: TYPE=DTYPE; once for each.", "[TYPE=]DTYPE",
+        cli=list[str] | None, cli_default=AUTO,
+    )  # fmt: skip
     measured: AccessCosts | None = None  # costs that were measured for `fit`
     capacities: Capacities = field(init=False)
     page_bytes: int = field(init=False)
     folders: tuple[Path, ...] = field(init=False)  # directories of `ssd`, absolute
     cache: Size | None = field(init=False)  # the parsed `adjacency_cache`
     costs: AccessCosts = field(init=False)  # costs of accesses, by which `cache` is planned
+    dtypes: Mapping[str, str] = field(init=False)  # `dtype` by table; that of all others under ""
     recorded: Mapping[str, Any] = field(init=False)  # the options as the manifest records them
 
     def __post_init__(self) -> None:
@@ -108,9 +116,18 @@ class LayoutOptions:
                 recorded["gpu_times"] = costs.to_json()
         if self.edge_features == "none":
             recorded["edge_features"] = self.edge_features
+        dtypes = _parse_dtypes(self.dtype)
+        if dtypes != {"": AUTO}:
+            recorded["dtype"] = dtypes
         capacities = parse_capacities(self.gpu, self.peer, self.cpu, ssd=bool(folders))
         vars(self).update(
-            capacities=capacities, page_bytes=page_bytes, folders=folders, cache=cache, costs=costs, recorded=recorded
+            capacities=capacities,
+            page_bytes=page_bytes,
+            folders=folders,
+            cache=cache,
+            costs=costs,
+            dtypes=dtypes,
+            recorded=recorded,
         )
 
 
@@ -124,6 +141,17 @@ def resolve_directories(ssd: Sequence[Pathlike]) -> list[Path]:
         if folder == other or (folder.exists() and other.exists() and folder.samefile(other)):
             raise InputError(f"ssd: {one} and {two} are the same directory ({folder}); give each SSD its own")
     return folders
+
+
+def _parse_dtypes(dtype: str | Sequence[str]) -> dict[str, str]:
+    """Parse ``int8``, ``paper=int8``, or several of these; a name without a table is for all others."""
+    dtypes = {"": AUTO}
+    for text in [dtype] if isinstance(dtype, str) else dtype:
+        table, _, name = str(text).rpartition("=")
+        if name not in (AUTO, *CODECS):
+            raise InputError(f"dtype: expected {', '.join((AUTO, *CODECS))}, or TYPE= and one of these, found {text!r}")
+        dtypes[table] = name
+    return dtypes
 
 
 def _parse_cache(text: str | int | None) -> Size | None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from tiering.artifacts.file_writer import appending_memory
 from tiering.errors import InputError
+from tiering.formats.encoded_rows import EncodedTable, codec_name
 from tiering.formats.feature_rows import CHUNK_BYTES
 from tiering.formats.features import FeatureTable
 from tiering.formats.layout import EDGE_TABLES, MEMORY_TIERS, SUM_BYTES, TIERS, SsdRows, TypeLayout, image_bytes
@@ -17,6 +18,7 @@ from tiering.layout.inputs import LayoutInput
 from tiering.layout.options import LayoutOptions
 from tiering.layout.tiers import Capacities, RankedTable, plan_tiers
 from tiering.memory import Budget
+from tiering.reorder.arrays import source_of
 from tiering.reorder.rows import minimum_memory, plan_rows
 from tiering.reorder.rows.tasks import task_bytes
 from tiering.run.carrier import Carrier
@@ -31,7 +33,7 @@ class LayoutPlan:
     `steps` are those that planning took, `notes` on the plan are for the user; `first` says where pinned rows lie.
     """
 
-    tables: Mapping[str, FeatureTable]  # sources of the rows
+    tables: Mapping[str, FeatureTable | EncodedTable]  # sources of the rows
     entries: dict[str, TypeLayout]  # ranges of the rows in the tiers
     page_bytes: int
     unit_bytes: int
@@ -110,7 +112,7 @@ class LayoutPlan:
         """
         rest, needed = budget.without(self.writing_memory()), task_bytes(self.entries.values())
         if (carrier := self.choose_carrier(carrier, budget)) is not None:
-            parts, content = carrier.grid.parts(needed), sum(table.bytes for table in self.tables.values())
+            parts, content = carrier.grid.parts(needed), sum(source_of(table).bytes for table in self.tables.values())
             written = sum(self.places(out).values())
             rows = [StepEstimate("rows", f"{parts} tasks", -(-needed // parts), content, written, 0, content, "B")]
         else:
@@ -120,7 +122,7 @@ class LayoutPlan:
         steps, notes = (*self.steps, *rows, graph), self.notes + self.first
         return StageEstimate("layout", out, steps, places, base_memory(budget), notes)
 
-    def _row_step(self, entry: TypeLayout, table: FeatureTable, budget: Budget) -> StepEstimate:
+    def _row_step(self, entry: TypeLayout, table: FeatureTable | EncodedTable, budget: Budget) -> StepEstimate:
         """Plan the rows of a type: read in rank order, copied into pieces, hashed, written in the background."""
         rows = plan_rows(table, table.row_order == "rank", budget, copies=self.copies(entry))
         name, memory = f"rows of {entry.node_type}", rows.memory + self.writing_memory()
@@ -176,18 +178,18 @@ def _plan_unranked(source: LayoutInput, options: LayoutOptions) -> LayoutPlan:
     return replace(_place_rows(source, capacities, options), notes=tuple(notes))
 
 
-def _expected_memory(tables: Mapping[str, FeatureTable], options: LayoutOptions) -> int:
+def _expected_memory(tables: Mapping[str, FeatureTable | EncodedTable], options: LayoutOptions) -> int:
     """Return the memory that suffices for any division of the rows: as if all of them lay in every tier."""
     ranges = {name: dict.fromkeys(TIERS, (0, table.rows)) for name, table in tables.items()}
     return _plan(tables, ranges, options).least_memory()
 
 
-def _plan(tables: Mapping[str, FeatureTable], ranges: Any, options: LayoutOptions) -> LayoutPlan:
+def _plan(tables: Mapping[str, FeatureTable | EncodedTable], ranges: Any, options: LayoutOptions) -> LayoutPlan:
     """Return the plan for ranges of ranks; the rows of the tables on SSD follow each other."""
     on_ssd = [(ranges[name]["ssd"][1] - ranges[name]["ssd"][0], table.row_bytes) for name, table in tables.items()]
     unit, places = SsdRows.plan_all(on_ssd, options.page_bytes, max(1, len(options.folders)))
     entries = {
-        name: TypeLayout(name, table.rows, table.dim, table.dtype, ranges[name], place)
+        name: TypeLayout(name, table.rows, table.dim, table.dtype, ranges[name], place, codec_name(table))
         for (name, table), place in zip(tables.items(), places, strict=True)
     }
     folders = options.folders if any(place.num_units for place in places) else ()

@@ -26,15 +26,19 @@ from tiering.artifacts.journal import Journal
 from tiering.artifacts.manifest import External
 from tiering.artifacts.storage import fsync_directory, make_folders, missing_folders, require_space
 from tiering.artifacts.writer import ArtifactWriter
+from tiering.codecs import CODECS, CodecLoss, codec_of, sum_losses
+from tiering.formats.encoded_rows import EncodedTable
 from tiering.formats.feature_rows import table_states
 from tiering.formats.graph import Graph, graph_errors
 from tiering.formats.layout import (
+    CODEC,
     EDGE_TABLES,
     MEMORY_TIERS,
     SUM_BYTES,
     UNITS,
     Layout,
     TypeLayout,
+    codec_file,
     image_name,
     page_sums,
     tier_file,
@@ -77,17 +81,17 @@ def write_layout(
     place edge features by the reads of lists that they predict. The result is the same bytes for any threads, memory
     and `carrier`, which writes large tables by tasks.
 
-    All space is reserved before the first row is read, and too little memory is refused before anything is written.
+    All space is reserved before the first row is moved, and too little memory is refused before anything is written.
     Cost: each row is read once and written once where the table fits the page cache, else as `tiering.reorder.rows`
-    says. A run that was killed or found the disk full goes on from the last finished block of 64 MiB of each file;
-    after an error of the input nothing remains.
+    says; codecs that depend on numbers read the table once before. A run that was killed or found the disk full goes
+    on from the last finished block of 64 MiB of each file; after an error of the input nothing remains.
     """
     budget, workers = parse_memory(memory), parse_threads(threads)
     source = LayoutInput.of(graph, options, scores)
     plan = plan_layout(source, options, budget)
     carrier = plan.choose_carrier(carrier, budget)
     recorded = {"graph": graph.digest, **({} if scores is None else {"scores": scores.digest})}
-    provenance = {"stage": "layout", "options": options.recorded, "inputs": recorded}
+    provenance: dict[str, Any] = {"stage": "layout", "options": options.recorded, "inputs": recorded}
     # The graph's digest covers the content of the feature files at the import.
     identity = {**provenance, "inputs": {**recorded, **table_states(source.tables)}}
     with ArtifactWriter(out, "layout", force=force, identity=identity, reads=(graph, scores)) as writer:
@@ -102,15 +106,39 @@ def write_layout(
         digest = digest_bytes(goal.encode()).rpartition(":")[2][:12]
         reading = budget.without(plan.writing_memory())
         with graph_errors(graph), StripeFiles(plan, writer.out, digest, journal) as stripes:
+            coded = fit_tables(writer, plan, workers)
+            losses: dict[str, CodecLoss] = {}
             if carrier is not None:
-                _write_by_tasks(carrier.job(writer), writer, stripes, plan, graph)
+                losses = _write_by_tasks(carrier.job(writer), writer, stripes, plan, graph)
             stripes.open()
             if carrier is None:
                 _write_rows(writer, stripes, plan, require_order(graph), reading, workers)
+                losses = {name: table.measure(workers) for name, table in coded.items()}
             writer.adopt(graph, "graph")
             writer.external.update(stripes.publish())
-        writer.commit(body, provenance, (UNITS, *([EDGE_TABLES] if EDGE_TABLES in body else [])))
+        for name, table in coded.items():
+            entry = {**table.codec.entry(), "loss": losses[name].as_dict()}
+            body[EDGE_TABLES if ":" in name else "node_types"][name][CODEC] = entry
+            note(f"{name}: rows of {table.row_bytes} B, {table.name}: {losses[name]}")
+        features = {EDGE_TABLES: EDGE_TABLES in body, CODEC: bool(coded)}
+        writer.commit(body, provenance, (UNITS, *(name for name, needed in features.items() if needed)))
     return Layout.open(writer.out)
+
+
+def fit_tables(writer: ArtifactWriter, plan: LayoutPlan, threads: int) -> dict[str, EncodedTable]:
+    """Return the tables that are stored by a codec, by name, ready to encode; write the parameters."""
+    coded = {name: table for name, table in plan.tables.items() if isinstance(table, EncodedTable)}
+    for name, table in coded.items():
+        file, scaled, known = codec_file(name), CODECS[table.name].scaled, writer.journal.get(f"codec {name}")
+        if known is not None and (not scaled or writer.has(file)):
+            parameters = (writer.path / file).read_bytes() if scaled else b""
+            table.use(codec_of({"name": table.name, **known}, table.dim, parameters, file))
+            continue
+        table.use(table.fit(threads))
+        if scaled:
+            writer.put(file, np.frombuffer(table.codec.to_bytes(), np.uint8))
+        writer.journal.record(f"codec {name}", largest=table.codec.largest)
+    return coded
 
 
 def _write_rows(
@@ -131,7 +159,7 @@ def _write_rows(
             for tier in MEMORY_TIERS:
                 parts = entry.file_rows(tier, plan.num_peers)
                 files[name, tier] = [
-                    begin(tier_file(name, tier, part, len(parts)), entry.dtype, (rows, entry.dim))
+                    begin(tier_file(name, tier, part, len(parts)), entry.stored[0], (rows, entry.stored[1]))
                     for part, rows in enumerate(parts)
                     if rows
                 ]
@@ -173,16 +201,15 @@ def write_ssd(source: PermutedRows, entry: TypeLayout, unit_bytes: int, stripes:
         bar.update(chunk.nbytes)
 
 
-def _write_by_tasks(job: Job, writer: ArtifactWriter, stripes: StripeFiles, plan: LayoutPlan, graph: Graph) -> None:
-    """Write the files of all tiers and the stripe files by tasks."""
-    order, stored = (
-        str(graph.path / "order"),
-        (job.grid, (plan.unit_bytes, plan.page_bytes), plan.num_peers, len(plan.folders)),
-    )
+def _write_by_tasks(
+    job: Job, writer: ArtifactWriter, stripes: StripeFiles, plan: LayoutPlan, graph: Graph
+) -> dict[str, CodecLoss]:
+    """Write the files of all tiers and the stripe files by tasks; return the losses of coded tables."""
+    order, stored = str(graph.path / "order"), ((plan.unit_bytes, plan.page_bytes), plan.num_peers, len(plan.folders))
+    rows = [(name, entry, plan.tables[name]) for name, entry in plan.entries.items() if entry.num_nodes]
     tables = [
-        TablePlan.of(f"rows-{number}", entry, locate_rows(graph, name, plan.tables[name]), order, *stored)
-        for number, (name, entry) in enumerate(plan.entries.items())
-        if entry.num_nodes
+        TablePlan.of(f"rows-{number}", entry, locate_rows(graph, name), order, job.grid, table, *stored)
+        for number, (name, entry, table) in enumerate(rows)
     ]
     tiers = [file for number, table in enumerate(tables) for file in table.tier_files(number, str(writer.path))]
     on_ssd = [index for index, table in enumerate(tables) if "ssd" in table.striping]
@@ -202,6 +229,11 @@ def _write_by_tasks(job: Job, writer: ArtifactWriter, stripes: StripeFiles, plan
     pending = not all(map(stripes.is_whole, range(len(pages)))) or not summed
     made = make_row_files(job, cuts, step, [i for i in missing_files(writer, step) if i < len(tiers) or pending])
     place_files(writer, [one for one in made if one["index"] < len(tiers)])
+    losses = {
+        name: sum_losses([record["facts"]["loss"] for record in job.run(cut)])
+        for (name, _, table), cut in zip(rows, cuts, strict=True)
+        if isinstance(table, EncodedTable)
+    }
     if named and not summed:
         parts = range(sum(tables[index].striping["ssd"].num_ranges for index in on_ssd))
         sums = [
@@ -216,6 +248,7 @@ def _write_by_tasks(job: Job, writer: ArtifactWriter, stripes: StripeFiles, plan
         if record["index"] >= len(tiers):
             file = OutputFile(**record["file"])
             stripes.take(record["index"] - len(tiers), file.at, bytes.fromhex(file.blocks))
+    return losses
 
 
 def append_striped(files: Sequence[FileWriter], first: int, items: np.ndarray[Any, Any]) -> None:

@@ -14,13 +14,25 @@ from tiering.artifacts.file_writer import FileWriter
 from tiering.artifacts.manifest import id_bytes
 from tiering.artifacts.reader import chunks
 from tiering.artifacts.storage import AnyArray, Bytes, aligned_bytes, open_raw
+from tiering.formats.encoded_rows import EncodedTable
 from tiering.formats.feature_rows import CHUNK_BYTES
 from tiering.formats.features import FeatureTable
 from tiering.formats.shape import value_rows
 from tiering.formats.tier_rows import TierRows
 from tiering.memory import Budget, available_memory
 
-Rows: TypeAlias = FeatureTable | TierRows  # rows in a file, or such as can be read front to back only
+Rows: TypeAlias = FeatureTable | EncodedTable | TierRows
+"""Rows in a file, perhaps to be encoded, or such as can be read front to back only."""
+
+
+def source_of(table: Rows) -> FeatureTable | TierRows:
+    """Return the table whose rows are read; of rows that are encoded on the way their source."""
+    return table.source if isinstance(table, EncodedTable) else table
+
+
+def moved_bytes(table: Rows) -> int:
+    """Return the bytes of a row on its way: in the source or encoded, whichever is more."""
+    return max(table.row_bytes, source_of(table).row_bytes)
 
 
 @dataclass(frozen=True)
@@ -54,12 +66,13 @@ class Sizes:
 
     def piece_rows(self, table: Rows) -> int:
         """Return the rows that pass a window at a time, with a rank each."""
-        return self.rows(table.row_bytes + id_bytes(table.rows))
+        return self.rows(moved_bytes(table) + id_bytes(table.rows))
 
     def cached(self, table: Rows) -> bool:
         """Return whether the page cache has room for a table, which lies in one file."""
         free = available_memory() if self.free is None else self.free
-        return isinstance(table, FeatureTable) and table.bytes < free // 2
+        source = source_of(table)
+        return isinstance(source, FeatureTable) and source.bytes < free // 2
 
 
 SIZES = Sizes()  # sizes of every run but those of tests

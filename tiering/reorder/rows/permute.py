@@ -22,11 +22,12 @@ from tiering.artifacts.file_writer import WriteBehind
 from tiering.artifacts.manifest import id_bytes
 from tiering.artifacts.reader import SegmentFile, bytes_on_disk, chunks, prefetch, uncached_bytes
 from tiering.artifacts.storage import ALIGNMENT, LINE, AnyArray, Bytes, aligned_bytes, padded
+from tiering.formats.encoded_rows import EncodedTable
 from tiering.formats.feature_rows import map_rows
 from tiering.formats.features import FeatureTable
 from tiering.formats.tier_rows import TierRows
 from tiering.memory import Budget
-from tiering.reorder.arrays import SIZES, Rows, Sizes
+from tiering.reorder.arrays import SIZES, Rows, Sizes, moved_bytes, source_of
 from tiering.text.progress import progress
 from tiering.text.units import format_bytes
 
@@ -64,20 +65,21 @@ class RowPlan:
 
     def disk_read(self, table: Rows) -> int:
         """Return the bytes read from disk, scratch apart: streams read all of a table or, if it is cached, nothing."""
-        if not isinstance(table, FeatureTable):
-            return self.passes * table.disk_bytes
-        if not table.path.exists():  # it will have been written past the page cache
-            return self.passes * table.bytes
-        rows = map_rows(table, random=False)
+        source = source_of(table)
+        if not isinstance(source, FeatureTable):
+            return self.passes * source.disk_bytes
+        if not source.path.exists():  # it will have been written past the page cache
+            return self.passes * source.bytes
+        rows = map_rows(source, random=False)
         return self.passes * bytes_on_disk([rows]) if self.windows else uncached_bytes(rows)
 
 
 def minimum_memory(table: Rows, in_order: bool, sizes: Sizes | None = None, copies: int = 0) -> int:
     """Return the bytes with which rows can be brought into rank order at all; arguments as of `plan_rows`."""
     sizes = sizes or SIZES
-    chunk = max(sizes.chunk, table.row_bytes)
+    chunk = max(sizes.chunk, moved_bytes(table))
     if in_order or sizes.cached(table):
-        return WHOLE_BUFFERS * min(chunk, table.bytes) + copies
+        return (WHOLE_BUFFERS + isinstance(table, EncodedTable)) * min(chunk, source_of(table).bytes) + copies
     return (BUFFERS + 1) * chunk
 
 
@@ -89,13 +91,13 @@ def plan_rows(table: Rows, in_order: bool, budget: Budget, sizes: Sizes | None =
     with ``scatter`` two of half the size. `BudgetError` if the budget has no room for that.
     """
     sizes = sizes or SIZES
-    chunk, minimum = max(sizes.chunk, table.row_bytes), minimum_memory(table, in_order, sizes, copies)
+    chunk, minimum = max(sizes.chunk, moved_bytes(table)), minimum_memory(table, in_order, sizes, copies)
     budget.require(minimum, f"rows of {table.path.name}, in chunks of {format_bytes(min(chunk, table.bytes))},")
     if in_order or sizes.cached(table):
         return RowPlan("in order" if in_order else "gather", max(1, table.rows), minimum, sizes=sizes)
     window = max(1, min(table.rows, (budget.left() - BUFFERS * chunk) // table.row_bytes))
     count = -(-table.rows // window)
-    held = BUFFERS * min(chunk, table.bytes)  # what small tables take is less than what is asked for
+    held = BUFFERS * min(chunk, source_of(table).bytes)  # what small tables take is less than what is asked for
     if count <= MAX_PASSES:
         return RowPlan("passes", window, held + window * table.row_bytes, passes=count, sizes=sizes)
     window = max(1, window // 2)  # one is used, the next is read
@@ -210,13 +212,14 @@ class Windows:
         """Yield rows and their ranks, of every piece of the table."""
         table, step = self._table, self._plan.sizes.piece_rows(self._table)
         with progress(table.bytes, desc, "B", scale=True) as bar:
-            if isinstance(table, FeatureTable):
-                pairs = (parts for _, _, parts in chunks([map_rows(table, random=False), self._old_to_new], step))
+            source = source_of(table)
+            if isinstance(source, FeatureTable):
+                pairs = (parts for _, _, parts in chunks([map_rows(source, random=False), self._old_to_new], step))
             else:
                 ids = chunks([self._old_to_new], step)
-                pairs = ([rows, *part] for (_, rows), (_, _, part) in zip(table.pieces(step), ids, strict=True))
+                pairs = ([rows, *part] for (_, rows), (_, _, part) in zip(source.pieces(step), ids, strict=True))
             for rows, ranks in pairs:
-                yield rows, np.ascontiguousarray(ranks)
+                yield encoded(table, rows, self._threads), np.ascontiguousarray(ranks)
                 bar.update(rows.nbytes)
 
     def _pass(self, start: int) -> _Window:
@@ -279,6 +282,11 @@ class Windows:
             shutil.rmtree(self._scratch, ignore_errors=True)
 
 
+def encoded(table: Rows, rows: Bytes, threads: int, out: Bytes | None = None) -> Bytes:
+    """Return rows as their table stores them, in `out` where they change and it is given."""
+    return table.encode(rows, threads, out) if isinstance(table, EncodedTable) else rows
+
+
 class PermutedRows(AbstractContextManager["PermutedRows"]):
     """Rows by rank; a context manager that removes the directory `scratch`, which it makes if it needs files.
 
@@ -301,11 +309,11 @@ class PermutedRows(AbstractContextManager["PermutedRows"]):
         """Yield (first rank, rows), valid until the next, in multiples of `multiple` rows; ranges must ascend."""
         if begin == end:
             return
-        step = self.plan.sizes.rows(self.table.row_bytes, multiple)
+        step = self.plan.sizes.rows(moved_bytes(self.table), multiple)
         if isinstance(self.table, TierRows) and self._windows is None:
             yield from self.table.pieces(step, begin)
             return
-        fill = self._filler()
+        fill = self._filler(min(step, end - begin))
         shape = (min(step, end - begin), self.table.row_bytes)
         buffers = [np.empty(shape, np.uint8) for _ in range(2 if end - begin > step else 1)]
 
@@ -315,22 +323,25 @@ class PermutedRows(AbstractContextManager["PermutedRows"]):
         firsts = range(begin, end, step)
         yield from zip(firsts, prefetch(load, firsts), strict=True)
 
-    def _filler(self) -> Callable[[int, Bytes, int], Bytes]:
-        """Return a function that returns the rows from a rank on: copied to its chunk, or where they lie."""
+    def _filler(self, step: int) -> Callable[[int, Bytes, int], Bytes]:
+        """Return a function that returns at most `step` rows from a rank on: in its chunk, or where they lie."""
         if self._windows is not None:
             return self._windows.rows
-        source: Any = self.table
+        source: Any = source_of(self.table)
         table = map_rows(source, random=self.plan.strategy == "gather")
+        unencoded = np.empty((step if isinstance(self.table, EncodedTable) else 0, source.row_bytes), np.uint8)
 
         def copy(first: int, chunk: Bytes, _: int) -> Bytes:
-            chunk[:] = table[first : first + chunk.shape[0]]
+            rows = unencoded[: chunk.shape[0]] if unencoded.size else chunk
+            rows[:] = table[first : first + chunk.shape[0]]
             if source.verifier is not None:
-                source.verifier.update(source.offset + first * source.row_bytes, chunk.reshape(-1).data)
-            return chunk
+                source.verifier.update(source.offset + first * source.row_bytes, rows.reshape(-1).data)
+            return encoded(self.table, rows, self._threads, chunk)
 
         def gather(first: int, chunk: Bytes, _: int) -> Bytes:
-            native.gather_rows(table, self._new_to_old[first : first + chunk.shape[0]], chunk, self._threads)
-            return chunk
+            rows = unencoded[: chunk.shape[0]] if unencoded.size else chunk
+            native.gather_rows(table, self._new_to_old[first : first + chunk.shape[0]], rows, self._threads)
+            return encoded(self.table, rows, self._threads, chunk)
 
         return gather if self.plan.strategy == "gather" else copy
 

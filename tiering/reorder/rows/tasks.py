@@ -18,12 +18,15 @@ from tiering import native
 from tiering.artifacts.checksum import BLOCK_BYTES
 from tiering.artifacts.document import open_manifest
 from tiering.artifacts.file_writer import appending_memory
-from tiering.artifacts.manifest import id_bytes, relation_key
+from tiering.artifacts.manifest import id_bytes, relation_key, storage_dtype
 from tiering.artifacts.storage import AnyArray, Bytes
 from tiering.artifacts.writer import ArtifactWriter
+from tiering.codecs import LossMeter, codec_of, float_rows
+from tiering.formats.encoded_rows import EncodedTable
 from tiering.formats.features import EDGE_FEATURES, FeatureTable
 from tiering.formats.graph import Graph, relation_folder
 from tiering.formats.layout import TIERS, SsdRows, TypeLayout, tier_file
+from tiering.reorder.arrays import moved_bytes, source_of
 from tiering.run.files import missing_files, output_file, place_files
 from tiering.run.grid import Grid, Int64Array, equal_bounds
 from tiering.run.job import Job
@@ -151,7 +154,7 @@ def write_tables(
 ) -> None:
     """Write feature tables in rank order, ``tables/TYPE``, by tasks; `order` is the directory of that artifact."""
     plans = [
-        TablePlan.of(f"table-{number}", in_one_tier(name, table), locate_rows(graph, name, table), order, job.grid)
+        TablePlan.of(f"table-{number}", in_one_tier(name, table), locate_rows(graph, name), order, job.grid, table)
         for number, (name, table) in enumerate(tables.items())
     ]
     files = [file for number, plan in enumerate(plans) for file in plan.tier_files(number, str(writer.path))]
@@ -172,7 +175,7 @@ class RowLocation:
     in_order: bool  # whether the rows lie in rank order
 
 
-def locate_rows(graph: Graph, table: str, rows: FeatureTable) -> RowLocation:
+def locate_rows(graph: Graph, table: str) -> RowLocation:
     """Return where the rows of a table lie in a graph: of nodes, or of a relation's edges."""
     of_edges = {relation_key(relation): relation for relation in graph.relations}
     if table in of_edges and ":" in table:
@@ -191,6 +194,7 @@ class TablePlan:
     entry: TypeLayout
     rows: RowLocation
     order: str  # directory of the order artifact
+    table: FeatureTable | EncodedTable
     chunks: int  # tasks that cut the table
     striping: Mapping[str, Striping]  # striping of each tier that has rows
     shape: tuple[int, int]  # bytes of a unit, of a page
@@ -199,7 +203,8 @@ class TablePlan:
     @classmethod
     def of(
         cls, name: str, entry: TypeLayout, rows: RowLocation, order: str, grid: Grid,
-        shape: tuple[int, int] = (4096, 4096), num_peers: int = 0, stripe_files: int = 0,
+        table: FeatureTable | EncodedTable, shape: tuple[int, int] = (4096, 4096), num_peers: int = 0,
+        stripe_files: int = 0,
     ) -> TablePlan:  # fmt: skip
         """Return the plan by which a task has room for what one file has of a range of ranks."""
         striping = {}
@@ -214,8 +219,8 @@ class TablePlan:
             else:
                 parts, place = grid.parts(nbytes // stripe_files), entry.ssd_rows
                 striping[tier] = Striping.plan(*ranks, parts, stripe_files, place.rows_per_unit, place.first_unit)
-        chunks = grid.parts(entry.num_nodes * entry.row_bytes * COPIES)
-        return cls(name, entry, rows, order, chunks, striping, shape, num_peers)
+        chunks = grid.parts(entry.num_nodes * moved_bytes(table) * COPIES)
+        return cls(name, entry, rows, order, table, chunks, striping, shape, num_peers)
 
     def most(self, tier: str) -> int:
         """Return the most bytes that a file of a tier has of a range."""
@@ -231,15 +236,24 @@ class TablePlan:
         return {
             "name": self.name, "rows_at": vars(self.rows), "order": self.order, "node_type": entry.node_type,
             "rows": entry.num_nodes, "row_bytes": entry.row_bytes, "chunks": self.chunks,
+            "source_bytes": source_of(self.table).row_bytes, "codec": self._codec(),
             "stride": entry.ssd_rows.stride, "shape": self.shape,
             "striping": {tier: vars(striping) for tier, striping in self.striping.items()},
             "before": dict(zip(self.striping, accumulate(partitions, initial=0), strict=False)),
         }  # fmt: skip
 
+    def _codec(self) -> dict[str, Any] | None:
+        """Return the codec of the rows and its parameters, as JSON holds them."""
+        if not isinstance(self.table, EncodedTable):
+            return None
+        table = self.table
+        entry = {**table.codec.entry(), "dim": table.dim, "dtype": table.dtype}
+        return {"entry": entry, "parameters": table.codec.to_bytes().hex(), "where": table.where}
+
     def cut_step(self) -> Step:
         """Return the step whose tasks cut the table."""
         entry = self.entry
-        memory = -(-entry.num_nodes // self.chunks) * (entry.row_bytes * COPIES + _ROW_BYTES) + 2 * BLOCK_BYTES
+        memory = -(-entry.num_nodes // self.chunks) * (moved_bytes(self.table) * COPIES + _ROW_BYTES) + 2 * BLOCK_BYTES
         return Step(f"{self.name}.cut", f"{_HERE}:cut", self.chunks, self.params(), memory=memory)
 
     def tier_files(self, number: int, folder: str) -> list[dict[str, Any]]:
@@ -250,9 +264,9 @@ class TablePlan:
             for part, count in enumerate(rows):
                 if count:
                     name = tier_file(entry.node_type, tier, part, len(rows))
-                    shape = [count, entry.dim]
+                    dtype, width = entry.stored
                     files.append({
-                        "name": name, "folder": folder, "dtype": entry.dtype, "shape": shape, "tables": [number],
+                        "name": name, "folder": folder, "dtype": dtype, "shape": [count, width], "tables": [number],
                         "tier": tier, "number": part, "bytes": count * entry.row_bytes, "most": self.most(tier),
                     })  # fmt: skip
         return files
@@ -278,11 +292,14 @@ def make_row_files(job: Job, cuts: Sequence[Step], step: Step, wanted: Sequence[
     return made
 
 
-def cut(context: TaskContext) -> None:
-    """Write the rows of a chunk with their places: tier by tier, range by range, file by file."""
+def cut(context: TaskContext) -> dict[str, Any]:
+    """Write the rows of a chunk with their places: tier by tier, range by range, file by file.
+
+    Rows of a coded table are encoded before; returned are the sums of their errors.
+    """
     params = context.params
     begin, end = equal_bounds(params["rows"], params["chunks"])[context.index : context.index + 2]
-    source, width = RowLocation(**params["rows_at"]), params["row_bytes"]
+    source, width, facts = RowLocation(**params["rows_at"]), params["source_bytes"], {}
     first, last = source.offset + begin * width, source.offset + end * width
     artifact = context.share(open_manifest, source.artifact)
     rows = artifact.read_bytes(source.name, first, last).reshape(end - begin, width)
@@ -291,8 +308,14 @@ def cut(context: TaskContext) -> None:
     else:
         order = context.share(open_manifest, params["order"])
         ranks = order.read(f"nodes/{params['node_type']}/old_to_new", begin, end)
+    if (codec := params["codec"]) is not None:
+        entry, where = codec["entry"], codec["where"]
+        meter = LossMeter(codec_of(entry, entry["dim"], bytes.fromhex(codec["parameters"]), where))
+        floats = float_rows(rows.view(storage_dtype(entry["dtype"])), entry["dtype"], where, begin)
+        rows, facts = meter.encode(floats, context.threads), {"loss": meter.sums()}
     for document in params["striping"].values():
         stripe_rows(context, Striping(**document), ranks, rows)
+    return facts
 
 
 def write(context: TaskContext) -> None:
