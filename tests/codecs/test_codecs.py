@@ -11,8 +11,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from tiering.codecs import AUTO, CODECS, DELIVERED, LossMeter, codec_of, fit_codec, float_rows
+from tiering.artifacts.manifest import storage_dtype
+from tiering.codecs import AUTO, CODECS, DELIVERED, LossMeter, codec_of, fit_codec, float_rows, sum_losses
 from tiering.errors import FormatError, InputError
+from tiering.formats.encoded_rows import codec_name, encoded_table
+from tiering.formats.features import FeatureTable
 
 SPECIAL = [
     0.0, -0.0, 448.0, 464.0, 480.0, 500.0, 2.0**-9, 2.0**-10, 1.0001 * 2.0**-10, 3 * 2.0**-10, -3 * 2.0**-10, 2.0**-6,
@@ -158,8 +161,6 @@ def test_infinity_and_nan_are_kept_where_there_is_room():
 
 
 def test_what_python_refuses():
-    with pytest.raises(InputError, match=r"expected dtype auto, float32, .*, float8_e4m3, int8, found 'int4'"):
-        fit_codec("int4", [], 1, "float32", "here")
     fit_codec("int8", [np.array([[0], [300]], np.float32)], 1, "float32", "here").rows("float16")
     codec = fit_codec("int8", [np.array([[0], [1e5]], np.float32)], 1, "float32", "here")
     with pytest.raises(InputError, match="rows of this table reach 100000, and float16 ends at 65504"):
@@ -169,28 +170,21 @@ def test_what_python_refuses():
     wide = np.array([[1, 2], [3, 2**24 + 1]])
     with pytest.raises(InputError, match=r"row 8, column 1 is 16777217, .*store the table as int64"):
         float_rows(wide, "int64", "here", 7)
-    with pytest.raises(InputError, match="int32 rows have no codec"):
-        fit_codec(AUTO, [], 1, "int32", "here")
 
 
-def test_auto_is_half_where_nothing_is_lost():
-    seen = []
+def test_auto_is_half_where_nothing_is_lost(tmp_path):
+    def stored_as(dtype, *rows, look=True):
+        np.asarray(rows, storage_dtype(dtype)).tofile(tmp_path / "rows")
+        table = FeatureTable(tmp_path / "rows", len(rows), 1, dtype)
+        return codec_name(encoded_table(table, AUTO, "here", look=look))
 
-    def blocks(*tables):
-        for number, table in enumerate(tables):
-            seen.append(number)
-            yield np.array(table, np.float32)
-
-    table = blocks([[0.5, 65504]], [[2.0**-24, np.inf]], [[np.nan, -0.0]])
-    assert fit_codec(AUTO, table, 2, "float32", "here").name == "float16"
-    assert seen == [0, 1, 2]
+    assert stored_as("float32", [0.5], [65504], [2.0**-24], [np.inf], [np.nan], [-0.0]) == "float16"
+    assert stored_as("float32", [0.5], look=False) == ""
     for odd in (0.1, 65520, 2.0**-25, 1e-40):
-        seen.clear()
-        assert fit_codec(AUTO, blocks([[1, odd]], [[0, 0]]), 2, "float32", "here").name == "float32"
-        assert seen == [0]
+        assert stored_as("float32", [1], [odd]) == ""
     other_nan = np.array([[0x7FC00001]], np.uint32).view(np.float32)
-    assert fit_codec(AUTO, [other_nan], 1, "float32", "here").name == "float32"
-    assert fit_codec(AUTO, iter([]), 3, "bfloat16", "here").name == "bfloat16"
+    assert stored_as("float32", *other_nan) == ""
+    assert [stored_as(dtype, [1]) for dtype in ("bfloat16", "float16", "float64", "int8")] == ["", "", "", ""]
 
 
 @pytest.mark.parametrize("name", CODECS)
@@ -211,12 +205,6 @@ def test_parameters_come_back(name):
             codec_of(codec.entry(), 9, bytes(damaged), "file")
 
 
-def test_entries_of_newer_versions_are_refused():
-    for entry in ({"codec": "int4", "exact_columns": []}, {"codec": "int8", "exact_columns": [3]}):
-        with pytest.raises(FormatError, match="which this version cannot read"):
-            codec_of(entry, 1, b"", "file")
-
-
 def loss_of(codec, table, blocks=3):
     meter = LossMeter(codec)
     for block in np.array_split(table, blocks):
@@ -233,11 +221,17 @@ def test_loss_is_relative_to_the_deviation_of_a_column():
     deviation = table.astype(np.float64).std(0)
     deviation[8] = 0.1
     error = (back - table) / deviation
-    np.testing.assert_allclose(loss.largest, np.abs(error).max(), rtol=1e-6)
-    np.testing.assert_allclose(loss.rms, np.sqrt((error**2).mean()), rtol=1e-6)
+    np.testing.assert_allclose(loss.largest, np.abs(error).max(), rtol=1e-3)
+    np.testing.assert_allclose(loss.rms, np.sqrt((error**2).mean()), rtol=1e-3)
     assert loss.worst_column == np.sqrt((error**2).mean(0)).argmax()
     assert (loss.exact_columns, loss.columns) == (int((back == table).all(0).sum()), 40)
     assert loss == loss_of(codec, table, 1)
+    parts = []
+    for part in np.array_split(table, 5):
+        meter = LossMeter(codec)
+        meter.encode(part)
+        parts.append(meter.sums())
+    assert loss == sum_losses([LossMeter(codec).sums(), *parts])
     assert f"worst column {loss.worst_column} " in str(loss)
 
 

@@ -66,10 +66,11 @@ class LossMeter:
 
 def sum_losses(parts: Sequence[LossSums]) -> CodecLoss:
     """Return the loss of a table from the sums of its parts; figures are rounded so that the cut does not show."""
+    parts = [part for part in parts if part["rows"]] or parts
     counts = np.array([part["rows"] for part in parts])[:, None]
     first, total, squares, error_squares, worst = np.stack([part["columns"] for part in parts], 1)
     count, rows = max(1, int(counts.sum())), np.maximum(counts, 1)
-    means = np.where(counts > 0, first - first[0] + total / rows, 0)  # from the first row, so that constants give 0
+    means = first - first[0] + total / rows  # from the first row, so that constants give 0
     mean = (counts * means).sum(0) / count
     spread = (squares - total**2 / rows + counts * (means - mean) ** 2).sum(0)
     deviation, value = np.sqrt(np.maximum(spread / count, 0)), np.abs(first[0])
