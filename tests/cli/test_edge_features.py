@@ -141,7 +141,7 @@ def test_rows_in_the_fastest_tier_are_those_read_most_per_byte(tiering_cli, tmp_
     """The gpu tier ends among the rows of edges and among those of nodes: none beyond are read more per byte."""
     write_source(tmp_path / "source")
     np.save(tmp_path / "source/node_feat.npy", np.zeros((NODES, 40), np.float32))
-    tiers = ("--gpu", "70%", "--cpu", "20%")
+    tiers = ("--gpu", "70%", "--cpu", "20%", "--dtype", "float32")
     path = lay_out(tiering_cli, tmp_path, "--scores", tmp_path / "scores", tiers=tiers)
     with tiering.open(path) as layout:
         ends = [layout.artifact.type_layout(name).ranges["gpu"][1] for name in ("node:to:node", "node")]

@@ -18,6 +18,8 @@ from tiering.formats.features import FeatureTable
 from tiering.memory import available_memory
 from tiering.text.progress import progress
 
+_LOOK_BYTES = 1 << 20  # of a block in which `AUTO` looks for a number that changes
+
 
 @dataclass
 class EncodedTable:
@@ -100,10 +102,10 @@ def codec_name(table: FeatureTable | EncodedTable) -> str:
     return table.name if isinstance(table, EncodedTable) else ""
 
 
-def source_blocks(table: FeatureTable) -> Iterator[np.ndarray[Any, Any]]:
+def source_blocks(table: FeatureTable, nbytes: int = CHUNK_BYTES // 4) -> Iterator[np.ndarray[Any, Any]]:
     """Yield the rows of a table front to back, in blocks of its dtype, verified where reads are."""
     cached = table.bytes < available_memory() // 2
-    rows, step = map_rows(table, random=cached), max(1, CHUNK_BYTES // 4 // max(1, table.row_bytes))
+    rows, step = map_rows(table, random=cached), max(1, nbytes // max(1, table.row_bytes))
     if cached:  # through the page cache, from which they are taken next
         blocks: Iterator[Any] = (rows[first : first + step] for first in range(0, table.rows, step))
     else:
@@ -118,6 +120,6 @@ def encoded_table(table: FeatureTable, dtype: str, where: str, *, look: bool) ->
     """
     if dtype != AUTO:
         return table if dtype == table.dtype else EncodedTable(table, dtype, where)
-    if not look or table.dtype != "float32" or not all(map(half_holds, source_blocks(table))):
+    if not look or table.dtype != "float32" or not all(map(half_holds, source_blocks(table, _LOOK_BYTES))):
         return table
     return EncodedTable(table, "float16", where, exact=True)

@@ -10,7 +10,6 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from tiering.codecs import AUTO, CODECS
 from tiering.errors import InputError
 from tiering.text.options import choice, option
 from tiering.text.units import Size, parse_size
@@ -75,9 +74,9 @@ class LayoutOptions:
         "loaders read them from its files.", "auto|none",
     )  # fmt: skip
     dtype: str | Sequence[str] = option(
-        AUTO, "How rows are stored: float32, float16, bfloat16, float8_e4m3 or int8; auto: float16 where it changes no "
-        "number, else as they are. Of one node type or relation: TYPE=DTYPE; once for each.", "[TYPE=]DTYPE",
-        cli=list[str] | None, cli_default=AUTO,
+        "auto", "How rows are stored: float32, float16, bfloat16, float8_e4m3 or int8; auto: float16 where it changes "
+        "no number, else as they are. Of one node type or relation: TYPE=DTYPE; once for each.", "[TYPE=]DTYPE",
+        cli=list[str] | None, cli_default="auto",
     )  # fmt: skip
     measured: AccessCosts | None = None  # costs that were measured for `fit`
     capacities: Capacities = field(init=False)
@@ -117,7 +116,7 @@ class LayoutOptions:
         if self.edge_features == "none":
             recorded["edge_features"] = self.edge_features
         dtypes = _parse_dtypes(self.dtype)
-        if dtypes != {"": AUTO}:
+        if dtypes != {"": "auto"}:
             recorded["dtype"] = dtypes
         capacities = parse_capacities(self.gpu, self.peer, self.cpu, ssd=bool(folders))
         vars(self).update(
@@ -145,6 +144,8 @@ def resolve_directories(ssd: Sequence[Pathlike]) -> list[Path]:
 
 def _parse_dtypes(dtype: str | Sequence[str]) -> dict[str, str]:
     """Parse ``int8``, ``paper=int8``, or several of these; a name without a table is for all others."""
+    from tiering.codecs import AUTO, CODECS
+
     dtypes = {"": AUTO}
     for text in [dtype] if isinstance(dtype, str) else dtype:
         table, _, name = str(text).rpartition("=")
