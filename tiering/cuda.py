@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Part: TypeAlias = tuple[int, int, int, int]  # (begins, indices, sums, edges)
+CodecParts: TypeAlias = tuple[str, str, int, int, int]  # stored, delivered, dim, addresses of scales and offsets
 Adjacency: TypeAlias = tuple[int, int, bool, int, Part, Part]
 """(source type, destination type, int64 ids, local columns, local, host)."""
 Keys: TypeAlias = tuple[int, int, int, bool]  # (local keys, how many, all keys in host memory, int64)

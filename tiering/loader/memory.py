@@ -13,6 +13,7 @@ from tiering.formats.layout import Layout
 from tiering.loader.options import LoaderOptions
 from tiering.loader.processes.machine import MachineProcesses, ProcessRank
 from tiering.loader.processes.peers import PeerGroup
+from tiering.loader.tables.delivery import Delivery
 from tiering.loader.tables.ssd import preload_bytes
 from tiering.memory import Budget, parse_memory
 from tiering.sampling import SampledBatch
@@ -56,7 +57,8 @@ def decide_memory(
     budget, mapped, workers, sample = parse_memory(memory), 0, 1, draw()
     if gpu_kept_bytes is None:  # sampling reads the adjacency through the page cache, whose size decides how fast
         workers, mapped = int(options.pipeline.workers), sum(len(file) for _, file in mapped_files(layout.graph))
-    batch_bytes = sum(sample.nodes[t].size * layout.type_layout(t).row_bytes for t in layout.feature_types)
+    sizes = {t: Delivery.of(layout, layout.type_layout(t), options.reading.dtype) for t in layout.feature_types}
+    batch_bytes = sum(sample.nodes[t].size * delivery.out_bytes for t, delivery in sizes.items())
     outputs = 0 if on_gpu else (int(options.pipeline.prefetch) + 2) * int(1.25 * batch_bytes)
     work = outputs + (2 * workers + 2) * 4 * sample.nbytes
     rows = sum(preload_bytes(layout, t, options.reading) for t in cold)

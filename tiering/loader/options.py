@@ -54,6 +54,9 @@ class ReadOptions:
     verify: bool = False
     """Whether files of the memory tiers are compared with their checksums when they are loaded, and each page of the
     ssd tier, read whole, before rows are taken from it. A loader compares the adjacency, too, when it is made."""
+    dtype: Any = None
+    """Dtype of delivered rows, decoded or rounded on the way: ``float32``, ``float16`` or ``bfloat16`` (or torch's).
+    By default that of the source, or ``float32`` for rows that a codec made of others."""
 
     def __post_init__(self) -> None:
         drives: Any = self.drives
@@ -230,6 +233,7 @@ class RowKeywords(TypedDict, total=False):
     direct: str
     threads: int | str | None
     verify: bool
+    dtype: Any
     device: Any
     max_sms: int | str
     peers: Any

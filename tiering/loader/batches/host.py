@@ -101,4 +101,4 @@ class HostBatches(BatchMaker):
         dtype = getattr(torch, source.dtype)
         if not count:
             return torch.empty((0, source.dim), dtype=dtype)
-        return torch.from_numpy(self._outputs.take(count * source.row_bytes)).view(dtype).view(count, source.dim)
+        return torch.from_numpy(self._outputs.take(count * source.out_bytes)).view(dtype).view(count, source.dim)

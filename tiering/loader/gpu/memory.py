@@ -17,6 +17,7 @@ from tiering import cuda, native
 from tiering.artifacts.manifest import Relation, relation_key
 from tiering.artifacts.reader import open_stream
 from tiering.artifacts.storage import ALIGNMENT
+from tiering.codecs import Codec
 from tiering.errors import DeviceError, InputError
 from tiering.formats.adjacency_prefix import INDPTR_BYTES, SUM_BYTES, AdjacencyPrefix
 from tiering.formats.graph import Graph, relation_folder
@@ -48,6 +49,7 @@ class MemoryTiers:
     group: PeerGroup | None = None  # processes that exchange the shares of the peer tier, under `topic`
     topic: str = ""
     owners: list[Any] = field(default_factory=list)  # keep the addresses valid
+    codec: cuda.CodecParts | None = None  # with it rows are decoded
 
     def pin(self, block: SharedBlock, what: str) -> int:
         """Keep a block of host memory pinned; returns its address for the GPU."""
@@ -78,6 +80,22 @@ def load_tiers(layout: Layout, entry: TypeLayout, device: Device, group: PeerGro
         path, nbytes = layout.tier_path(node_type, "cpu", 0), entry.rows("cpu") * entry.row_bytes
         tiers.cpu = tiers.pin(load_rows(path, nbytes, group), "cpu tier")
     return tiers
+
+
+def load_codec(tiers: MemoryTiers, codec: Codec, dtype: str) -> cuda.CodecParts:
+    """Copy the parameters of a codec to the GPU; returns it as tables take it, delivering `dtype`."""
+    addresses = []
+    for values in (codec.scale, codec.offset):
+        addresses.append(0)
+        if values is not None:
+            with cuda.device_errors(f"{tiers.name}: parameters of {codec.name}"):
+                memory = cuda.allocate(tiers.device.index, values.nbytes, False)
+                stream = cuda.Stream(tiers.device.index)
+                cuda.copy(tiers.device.index, memory.address, values.ctypes.data, values.nbytes, stream.handle)
+                stream.synchronize()
+            tiers.owners.append(memory)
+            addresses[-1] = memory.address
+    return codec.name, dtype, codec.dim, addresses[0], addresses[1]
 
 
 def _load_peers(tiers: MemoryTiers, layout: Layout, group: PeerGroup | None) -> None:

@@ -12,15 +12,16 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import cuda, native
-from tiering.errors import InputError
+from tiering.errors import CapabilityError, InputError
 from tiering.formats.layout import TIERS, Layout
 from tiering.loader.gpu.device import Device, PinnedBuffer, auto_sms, check_process, parse_sms, pinned, pinned_address
 from tiering.loader.gpu.drives import DriveRows, open_drives
-from tiering.loader.gpu.memory import MemoryTiers, load_tiers
+from tiering.loader.gpu.memory import MemoryTiers, load_codec, load_tiers
 from tiering.loader.options import ReadOptions
 from tiering.loader.process import warn_once
 from tiering.loader.processes.peers import PeerGroup
 from tiering.loader.stats import Counters
+from tiering.loader.tables.delivery import Delivery
 from tiering.loader.tables.gather import FeatureRows, as_ids, check_out
 from tiering.loader.tables.ssd import PageChecks, describe, make_table, open_images, preload_ssd_rows, warn_of_fallback
 from tiering.readahead.config import SsdTables
@@ -48,13 +49,16 @@ class StagedRows:
         nbytes: int,
         what: str,
         refuse: Callable[[int], None] = lambda page: None,
+        codec: cuda.CodecParts | None = None,
+        out_bytes: int = 0,
     ) -> None:
         self._table, self._row_bytes, self._threads, self._refuse = table, row_bytes, threads, refuse
+        self._out_bytes = out_bytes or row_bytes
         self._room = max(1, nbytes // row_bytes)
         self._turns, ends = [], [0, 0, self._room, self._room]
         for _ in range(2):
             array, address = pinned(device.index, self._room * row_bytes, np.uint8, what)
-            source = cuda.RowTable(device.index, row_bytes, ends, 0, [], address)
+            source = cuda.RowTable(device.index, row_bytes, ends, 0, [], address, codec=codec)
             self._turns.append((array, source, cuda.Event(device.index)))
         self._listed, self._positions = (PinnedBuffer(device.index, t, what) for t in (np.int64, np.uint32))
         self._num_listed, self._num_address = pinned(device.index, 1, np.uint32, what)
@@ -87,7 +91,7 @@ class StagedRows:
             stats.append(self._table.gather(ids, rows, self._threads))
             warn_of_fallback(stats[-1])
             self._refuse(stats[-1].bad_page)
-            into, at = (out, positions + 4 * start) if positions else (out + start * self._row_bytes, 0)
+            into, at = (out, positions + 4 * start) if positions else (out + start * self._out_bytes, 0)
             source.gather(0, ids.size, into, stream, places=at, max_sms=max_sms)
             copied.record(stream)
         return stats
@@ -107,10 +111,11 @@ class GpuRows(FeatureRows):
     """Rows over four tiers, gathered by a GPU: three lie in `memory`, the ssd tier's come by `_make_staging`."""
 
     def __init__(
-        self, where: str, memory: MemoryTiers, max_sms: int | None, reader: native.SsdReader | None = None
-    ) -> None:
+        self, where: str, memory: MemoryTiers, max_sms: int | None, reader: native.SsdReader | None = None,
+        delivery: Delivery | None = None,
+    ) -> None:  # fmt: skip
         device, entry = memory.device, memory.entry
-        super().__init__(where, entry, reader)
+        super().__init__(where, entry, reader, delivery)
         self._what, self._process, self.device, self._memory = memory.name, os.getpid(), device, memory
         self._staged: StagedRows | DriveRows | None = None
         self._group = memory.group
@@ -175,7 +180,7 @@ class GpuRows(FeatureRows):
         """Return all rows, those of the ssd tier at the address `staged`, by slot or by rank (0: not in memory)."""
         memory = self._memory
         return cuda.RowTable(
-            self.device.index, self.row_bytes, self._ends, memory.gpu, memory.peers, memory.cpu, staged
+            self.device.index, self.row_bytes, self._ends, memory.gpu, memory.peers, memory.cpu, staged, memory.codec
         )
 
     def gather_into(
@@ -329,11 +334,20 @@ class GpuFeatures(GpuRows):
         entry = layout.type_layout(node_type)
         if reading.verify:
             layout.verify_tiers(node_type)
-        sms = parse_sms(max_sms)
+        sms, delivery = parse_sms(max_sms), Delivery.of(layout, entry, reading.dtype)
         bam = reading.engine == "bam" and bool(entry.rows("ssd"))
+        if bam and delivery.codec is not None:
+            raise CapabilityError(
+                f"engine='bam': {layout.path}: rows of {entry.label} are stored as {delivery.codec.name}, which a GPU "
+                f"that reads drives by itself does not decode; make the layout with --dtype {entry.dtype}, or give "
+                "another engine"
+            )
         self.drives = open_drives(layout, device, reading.drives, reading.verify) if bam else None
         reader = None if bam else open_images(layout, entry, reading)
-        super().__init__(str(layout.path), load_tiers(layout, entry, device, group), sms, reader)
+        memory = load_tiers(layout, entry, device, group)
+        if delivery.codec is not None:
+            memory.codec = load_codec(memory, delivery.codec, delivery.dtype)
+        super().__init__(str(layout.path), memory, sms, reader, delivery)
         self._layout, self._reading = layout, reading
         self._sharing = group  # of host memory
         self._checks = PageChecks(layout) if reading.verify and reader is not None else None
@@ -367,7 +381,7 @@ class GpuFeatures(GpuRows):
         threads = parse_threads(self._reading.threads)
         return StagedRows(
             table, self.row_bytes, self.device, threads, STAGING_BYTES, what,
-            lambda page: None if checks is None else checks.refuse(page, node_type),
+            lambda page: None if checks is None else checks.refuse(page, node_type), self._memory.codec, self.out_bytes,
         )  # fmt: skip
 
     def _place(self, tier: str) -> str:

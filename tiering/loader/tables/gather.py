@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from tiering.formats.layout import MEMORY_TIERS, TIERS, Layout, TypeLayout
 from tiering.loader.options import ReadOptions
 from tiering.loader.process import require_torch, warn_once
 from tiering.loader.stats import Counters
+from tiering.loader.tables.delivery import Delivery
 from tiering.loader.tables.indexing import IndexedRows
 from tiering.loader.tables.resident import SharedBlock, load_rows
 from tiering.loader.tables.ssd import PageChecks, describe, make_table, open_images, preload_ssd_rows, warn_of_fallback
@@ -30,16 +33,21 @@ _DEFAULT = ReadOptions()
 class FeatureRows(IndexedRows):
     """A table of rows of one node type, gathered by rank. Use it as a context manager, or call `close`."""
 
-    def __init__(self, where: str, entry: TypeLayout, reader: native.SsdReader | None = None) -> None:
+    def __init__(
+        self, where: str, entry: TypeLayout, reader: native.SsdReader | None = None, delivery: Delivery | None = None
+    ) -> None:
+        delivery = delivery or Delivery.plain(entry)
         self._where, self._entry, self.closed = where, entry, False
         self._what = f"{where}: {entry.label}"
         self.reader = reader
         """Open SSD images; ``None`` where the ssd tier is empty."""
         self._counters = Counters()
-        self.node_type, self.dtype = entry.node_type, entry.dtype
+        self.node_type, self.dtype = entry.node_type, delivery.dtype
         """Node type of the rows (of rows of edges the key of their relation); a NumPy name or ``bfloat16``."""
-        self.shape, self.dim, self.row_bytes = (entry.num_nodes, entry.dim), entry.dim, entry.row_bytes
-        """(rows, elements per row); elements and bytes of a row."""
+        self.shape, self.dim = (entry.num_nodes, entry.dim), entry.dim
+        """(rows, elements per row); elements of a row."""
+        self.row_bytes, self.out_bytes = entry.row_bytes, delivery.out_bytes
+        """Bytes of a row as it is stored, and as it is delivered."""
 
     @property
     def counters(self) -> Counters:
@@ -87,7 +95,7 @@ class FeatureRows(IndexedRows):
 
     def _no_room(self, rows: int) -> BudgetError:
         return BudgetError(
-            f"{self._what}: no memory to gather {format_count(rows)} rows ({format_bytes(rows * self.row_bytes)}); "
+            f"{self._what}: no memory to gather {format_count(rows)} rows ({format_bytes(rows * self.out_bytes)}); "
             "gather fewer ids at a time"
         )
 
@@ -103,9 +111,12 @@ class HostRows(FeatureRows):
         threads: int | str | None,
         reader: native.SsdReader | None = None,
         checks: PageChecks | None = None,
+        delivery: Delivery | None = None,
+        stored: Callable[[], native.TieredTable] | None = None,
     ) -> None:
-        super().__init__(where, entry, reader)
+        super().__init__(where, entry, reader, delivery)
         self._table: native.TieredTable | None = table
+        self._stored = stored or (lambda: self.table)  # makes a table of the same rows that decodes none
         self._threads, self._checks = parse_threads(threads), checks
 
     @property
@@ -115,7 +126,7 @@ class HostRows(FeatureRows):
             raise self._closed_error()
         return self._table
 
-    def gather(self, ids: Any, out: torch.Tensor | None = None) -> torch.Tensor:
+    def gather(self, ids: Any, out: torch.Tensor | None = None, *, decoded: bool = True) -> torch.Tensor:
         """Return the rows of `ids`, in request order, as a torch tensor.
 
         Parameters
@@ -124,6 +135,8 @@ class HostRows(FeatureRows):
             Ranks: torch or NumPy, int32 or int64, shape (n,), each in 0..rows-1; may repeat.
         out
             Contiguous CPU tensor of shape (n, dim) and this table's dtype to fill; by default a new one.
+        decoded
+            ``False``: rows as they are stored, uint8, shape (n, `row_bytes`).
 
         Raises
         ------
@@ -141,12 +154,14 @@ class HostRows(FeatureRows):
         require_torch()
         import torch
 
-        dtype: torch.dtype = getattr(torch, self.dtype)
-        if out is None:
+        dtype: torch.dtype = getattr(torch, self.dtype) if decoded else torch.uint8
+        if out is None and decoded:
             return torch.from_numpy(self.gather_numpy(ids).view(np.uint8)).view(dtype)
         wanted = as_ids(ids)
-        check_out(out, (len(wanted), self.dim), dtype, torch.device("cpu"))
-        self._fill(wanted, out.detach().view(torch.uint8).numpy())
+        shape = (len(wanted), self.dim if decoded else self.row_bytes)
+        out = torch.empty(shape, dtype=dtype) if out is None else out
+        check_out(out, shape, dtype, torch.device("cpu"))
+        self._fill(wanted, out.detach().view(torch.uint8).numpy(), self.table if decoded else self._stored())
         return out
 
     def gather_numpy(self, ids: Any, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
@@ -154,7 +169,7 @@ class HostRows(FeatureRows):
         wanted = as_ids(ids)
         dtype, shape = storage_dtype(self.dtype), (len(wanted), self.dim)
         if out is None:
-            nbytes = len(wanted) * self.row_bytes
+            nbytes = len(wanted) * self.out_bytes
             try:
                 raw = np.empty(nbytes + native.ALIGNMENT, np.uint8)
             except MemoryError as error:
@@ -167,7 +182,7 @@ class HostRows(FeatureRows):
             raise InputError(
                 f"out: expected a writeable C-contiguous {dtype} array of shape {shape}, found {out.dtype} {out.shape}"
             )
-        self._fill(wanted, out.view(np.uint8).reshape(len(wanted), self.row_bytes))
+        self._fill(wanted, out.view(np.uint8).reshape(len(wanted), self.out_bytes), self.table)
         return out
 
     def close(self) -> None:
@@ -175,8 +190,8 @@ class HostRows(FeatureRows):
         super().close()
         self._table = self._checks = None
 
-    def _fill(self, ids: npt.NDArray[np.int64], out: npt.NDArray[np.uint8]) -> None:
-        table, checks = self.table, self._checks
+    def _fill(self, ids: npt.NDArray[np.int64], out: npt.NDArray[np.uint8], table: native.TieredTable) -> None:
+        checks = self._checks
         try:
             stats = table.gather(ids, out, self._threads)
         except TieringError:
@@ -204,6 +219,7 @@ class TieredFeatures(HostRows):
     ) -> None:
         entry = layout.type_layout(node_type)
         self._reopened_by = (str(layout.path.absolute()), layout.digest, node_type, reading, preloaded)
+        delivery = Delivery.of(layout, entry, reading.dtype)
         checks = PageChecks(layout) if reading.verify and entry.rows("ssd") else None
         if reading.verify:
             layout.verify_tiers(node_type)
@@ -222,8 +238,9 @@ class TieredFeatures(HostRows):
         if self.preloaded:
             self._resident.append(preload_ssd_rows(layout, entry, reading, checks, group))
             ssd, reader = self._resident[-1].array, None
-        table = make_table(layout, entry, reader, None if self.preloaded else checks, (gpu, shares, cpu), ssd)
-        super().__init__(str(layout.path), entry, table, reading.threads, reader, checks)
+        parts = layout, entry, reader, None if self.preloaded else checks, (gpu, shares, cpu), ssd
+        table, stored = make_table(*parts, delivery.rows), partial(make_table, *parts)
+        super().__init__(str(layout.path), entry, table, reading.threads, reader, checks, delivery, stored)
         if entry.rows("gpu") + entry.rows("peer"):
             warn_once(
                 f"{layout.path}: the gpu and peer tiers live in host memory, because they were opened with device='cpu'"
@@ -232,7 +249,7 @@ class TieredFeatures(HostRows):
     def close(self) -> None:
         """Free memory and descriptors; memory shared with another open table stays until that is closed."""
         super().close()
-        self._resident = []
+        self._resident, self._stored = [], lambda: self.table
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.closed:

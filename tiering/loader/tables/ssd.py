@@ -187,11 +187,13 @@ def make_table(
     checks: PageChecks | None,
     memory: tuple[Any, list[Any], Any] | None = None,
     preloaded: Any = None,
+    codec: native.RowCodec | None = None,
 ) -> native.TieredTable:
     """Return the core's table of a node type's rows.
 
     `memory`: bytes of the gpu tier, of each peer's share, of the cpu tier; ``None``: the table has rows of the ssd tier
-    alone, from 0 on. `preloaded`: bytes of all rows of the ssd tier, where they lie in memory.
+    alone, from 0 on. `preloaded`: bytes of all rows of the ssd tier, where they lie in memory. `codec`
+    decodes rows.
     """
     ends = [entry.ranges[tier][1] for tier in TIERS] if memory else [0, 0, 0, entry.rows("ssd")]
     gpu, peers, cpu = memory or (None, [], None)
@@ -199,4 +201,5 @@ def make_table(
     return native.TieredTable(
         entry.row_bytes, ends, gpu, peers, cpu, reader,
         ssd.first_unit, ssd.stride, ssd.rows_per_unit, layout.unit_bytes, layout.page_bytes, checksums, preloaded,
+        codec,
     )  # fmt: skip
