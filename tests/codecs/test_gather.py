@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from row_buffers import ENGINES
 from striped_rows import Striped
 
 from tiering import native
@@ -52,24 +55,59 @@ def test_rows_in_memory(name, dim, count, threads, delivered):
     assert sum(stats.bytes) == count * codec.row_bytes
 
 
+def on_disk(tmp_path, codec, stored, images, engine, *, pages=1, running_on=False, verify=False):
+    """Rows of which 30 lie in memory, and the others on images, in units or one after the other."""
+    space = Striped([(60, codec.row_bytes)], 4096, images, 1, pages)
+    paths = space.write(tmp_path, [stored[30:]])
+    where = {**vars(space.tables[0]), "unit_bytes": space.unit_bytes, "page_bytes": 4096}
+    if running_on:
+        paths[0].write_bytes(bytes(space.unit_bytes) + stored[30:].tobytes() + bytes(4096))
+        where["rows_per_unit"] = 0
+    if verify:
+        where["checksums"] = [native.page_hashes(np.fromfile(path, np.uint8), 4096) for path in paths]
+    reader = native.SsdReader([str(path) for path in paths], 4096, engine, 4, "off", codec.row_bytes)
+    del where["rows"], where["row_bytes"]
+    return paths, functools.partial(table_of, codec, stored, (10, 10, 10, 60), reader=reader, **where)
+
+
 @pytest.mark.parametrize("name", CODECS)
 @pytest.mark.parametrize("dim", [3, 700, 6000])
-@pytest.mark.parametrize("images", [1, 2])
-def test_rows_that_are_read(tmp_path, name, dim, images):
+@pytest.mark.parametrize(("images", "running_on"), [(1, False), (2, False), (1, True)])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_rows_that_are_read(tmp_path, name, dim, images, running_on, engine):
     codec, stored = made(name, 90, dim)
-    space = Striped([(60, codec.row_bytes)], 4096, images, 1)
-    paths = space.write(tmp_path, [stored[30:]])
-    reader = native.SsdReader([str(path) for path in paths], 4096, "threads", 4, "off", codec.row_bytes)
-    place = space.tables[0]
-    table = table_of(
-        codec, stored, (10, 10, 10, 60), "float32", reader, first_unit=1, stride=place.stride,
-        rows_per_unit=place.rows_per_unit, unit_bytes=space.unit_bytes, page_bytes=4096,
-    )  # fmt: skip
-    ids = np.random.default_rng(0).integers(0, 90, 700)
-    out = np.empty((700, dim), np.float32)
-    stats = table.gather(ids, out.view(np.uint8), 2)
+    _, table = on_disk(tmp_path, codec, stored, images, engine, running_on=running_on)
+    ids = np.concatenate([np.random.default_rng(0).integers(0, 90, 700), np.arange(90)])
+    for delivered in DELIVERED:
+        out = np.empty((790, dim), storage_dtype(delivered))
+        stats = table(delivered=delivered).gather(ids, out.view(np.uint8), 2)
+        assert out.tobytes() == codec.decode(stored, delivered)[ids].tobytes()
+        assert stats.reads > 0
+        in_order = table(delivered=delivered).gather(np.arange(30, 90), out[:60].view(np.uint8), 1)
+        assert out[:60].tobytes() == codec.decode(stored[30:], delivered).tobytes()
+        assert (in_order.direct_reads > 0) == (name == delivered and codec.row_bytes == out[0].nbytes)
+
+
+@pytest.mark.parametrize("name", ["float16", "int8"])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_pages_are_verified_before_rows_are_decoded(tmp_path, name, engine):
+    """Rows of a read with a damaged page are not written; a row may begin in the page before."""
+    codec, stored = made(name, 90, 700)
+    paths, table = on_disk(tmp_path, codec, stored, 2, engine, pages=4, verify=True)
+    ids = np.arange(89, 29, -2)
+    out = np.full((30, 700), 7, np.float32)
+    assert table(delivered="float32").gather(ids, out.view(np.uint8), 2).bad_page < 0
     assert out.tobytes() == codec.decode(stored)[ids].tobytes()
-    assert stats.reads > 0
+    image = bytearray(paths[1].read_bytes())
+    image[4096 + 100] ^= 1
+    paths[1].write_bytes(image)
+    out[:] = 7
+    assert table(delivered="float32").gather(ids, out.view(np.uint8), 2).bad_page == 1 * 2 + 1
+    unwritten = (out == 7).all(1)
+    assert 0 < unwritten.sum() < 30
+    assert out[~unwritten].tobytes() == codec.decode(stored)[ids[~unwritten]].tobytes()
+    first, last = 4096 // codec.row_bytes, 8191 // codec.row_bytes  # rows of that page, in the first unit, of image 1
+    assert unwritten[np.isin(ids - 30, np.arange(first, last + 1))].all()
 
 
 @pytest.mark.parametrize("name", ["float32", "float16", "int8"])

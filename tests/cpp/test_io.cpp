@@ -153,6 +153,22 @@ void test_team(const std::string& engine) {
   fixture.expect_rows(ids, out.data());
 }
 
+/// Rows that are decoded where they land, and from memory by a team meanwhile.
+void test_decoded(const std::string& engine) {
+  const RowCodec codec{Encoding::float16, Encoding::float32, 1024};
+  Fixture fixture({.row_bytes = codec.stored_bytes(), .images = 3, .unit_pages = 3}, engine, 8, DirectMode::automatic);
+  fixture.table.rows = RowWriter(codec);
+  const auto ids = random_ids(200, 3000, 3);
+  const auto bytes = static_cast<size_t>(codec.out_bytes());
+  const AlignedBuffer out(ids.size() * bytes);
+  CHECK(gather(fixture.table, ids, out.data(), 4).direct_reads == 0);
+  Bytes expected(bytes);
+  for (size_t i = 0; i < ids.size(); ++i) {
+    decode_loop(codec, true)(codec, fixture.truth(ids[i]), expected.data());
+    CHECK(std::memcmp(out.data() + i * bytes, expected.data(), bytes) == 0);
+  }
+}
+
 void test_callers_take_turns(const std::string& engine) {
   Fixture fixture({.row_bytes = 1024, .images = 2}, engine, 3, DirectMode::automatic);
   std::vector<std::thread> callers;
@@ -210,6 +226,7 @@ int main() {
   for (const auto& engine : engines()) {
     test_rows(engine);
     test_team(engine);
+    test_decoded(engine);
     test_callers_take_turns(engine);
     test_truncated(engine);
     test_abandon(engine);

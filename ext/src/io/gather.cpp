@@ -1,11 +1,9 @@
 // The fused gather: one pass checks the ids, counts tiers and collects ssd rows; the reads are submitted; while they
 // are in flight the rows in memory are copied by `threads` threads, of which the first polls the engine between blocks;
-// then the rest is awaited. Memory: 24 bytes per requested ssd row (more where rows span pages), depth * max_read of
-// buffers in the engine.
+// then the rest is awaited. Memory: 24 bytes per requested ssd row, depth * max_read of buffers in the engine.
 #include <optional>
 #include <tiering/buffer.hpp>
 #include <tiering/io/gather.hpp>
-#include <tiering/io/read_plan.hpp>
 #include <tiering/lookahead/ssd_rows.hpp>
 
 namespace tiering {
@@ -69,29 +67,12 @@ Buffer<int64_t> checked_ids(const TieredTable& table, std::span<const int64_t> g
   return ids;
 }
 
-/// Plans the reads of the ssd tier's rows; `packed`: their places in the output are 0, 1, 2, .., not those of their ids.
-void fill_plan(const TieredTable& table, std::span<const int64_t> ids, int64_t rows, bool packed, ReadPlan& plan) {
+/// Plans the reads of the ssd tier's rows.
+void fill_plan(const TieredTable& table, std::span<const int64_t> ids, int64_t rows, ReadPlan& plan) {
   plan.reserve(static_cast<size_t>(rows));
-  for (int64_t i = 0, number = 0; i < static_cast<int64_t>(ids.size()); ++i)
-    if (const int64_t local = ids[size_t(i)] - table.ranges.cpu_end; local >= 0) plan.add(local, packed ? number++ : i);
+  for (int64_t i = 0; i < static_cast<int64_t>(ids.size()); ++i)
+    if (const int64_t local = ids[size_t(i)] - table.ranges.cpu_end; local >= 0) plan.add(local, i);
   plan.build();
-}
-
-/// Writes the rows of ids, `row(i, number)` being where that of ids[i] lies, or null; `number` counts those of the ssd
-/// tier before it.
-template <typename Row>
-void write_numbered(const TieredTable& table, std::span<const int64_t> ids, std::byte* out, int threads, Row&& row) {
-  const auto rows = static_cast<int64_t>(ids.size());
-  std::vector<int64_t> before(static_cast<size_t>(rows / kBlockRows) + 1, 0);  // each block
-  for (int64_t i = 0, number = 0; i < rows; ++i) {
-    if (i % kBlockRows == 0) before[static_cast<size_t>(i / kBlockRows)] = number;
-    number += ids[size_t(i)] >= table.ranges.cpu_end;
-  }
-  for_row_blocks(rows, rows * table.rows.out_bytes, threads, [&](int64_t b) {
-    int64_t number = before[static_cast<size_t>(b)];
-    write_block(table.rows, b * kBlockRows, std::min(rows, (b + 1) * kBlockRows), out,
-                [&](int64_t i) { return row(i, ids[size_t(i)] >= table.ranges.cpu_end ? number++ : number); });
-  });
 }
 
 /// A batch in flight: whatever happens, no read outlives it.
@@ -163,15 +144,11 @@ GatherStats gather(const TieredTable& table, std::span<const int64_t> given, std
   const Buffer<int64_t> own = checked_ids(table, given, stats);
   const auto ids = own.span();
   const int64_t ssd_rows = table.memory.ssd == nullptr ? stats.rows[static_cast<size_t>(Tier::ssd)] : 0;
-  const int64_t row_bytes = table.rows.row_bytes;
-  const bool decodes = table.rows.decodes();
-  Buffer<std::byte> landed(decodes ? ssd_rows * row_bytes : 0);  // stored rows, decoded when all have arrived
   std::optional<ReadPlan> plan;
   std::optional<Flight> flight;
-  if (ssd_rows > 0 && row_bytes > 0) {
-    plan.emplace(table.ssd, row_bytes, table.reader->images, table.reader->options.max_read,
-                 decodes ? landed.data() : out, table.checksums);
-    fill_plan(table, ids, ssd_rows, decodes, *plan);
+  if (ssd_rows > 0 && table.rows.row_bytes > 0) {
+    plan.emplace(table.ssd, table.rows, table.reader->images, table.reader->options.max_read, out, table.checksums);
+    fill_plan(table, ids, ssd_rows, *plan);
     flight.emplace(*table.reader, *plan);
   }
   const int64_t start = nanoseconds(), rows = static_cast<int64_t>(ids.size());
@@ -185,10 +162,6 @@ GatherStats gather(const TieredTable& table, std::span<const int64_t> given, std
         flight ? flight->engine() : nullptr);
   stats.copy_nanoseconds = nanoseconds() - start;
   if (flight) flight->land(stats);
-  if (decodes && ssd_rows > 0)
-    write_numbered(table, ids, out, threads, [&](int64_t i, int64_t number) {
-      return ids[size_t(i)] >= table.ranges.cpu_end ? landed.data() + number * row_bytes : nullptr;
-    });
   return stats;
 }
 
@@ -199,10 +172,18 @@ GatherStats gather(const TieredTable& table, std::span<const int64_t> given, std
   const auto ids = own.span();
   TIERING_EXPECT(slots.empty() || stats.rows[static_cast<size_t>(Tier::ssd)] == static_cast<int64_t>(slots.size()),
                  "ids: expected those that the batch was planned with");
-  const int64_t start = nanoseconds();
-  write_numbered(table, ids, out, threads, [&](int64_t i, int64_t number) {
-    const std::byte* const row = memory_row(table, ids[size_t(i)]);
-    return row != nullptr || slots.empty() ? row : arena.slot(slots[size_t(number)]);
+  const int64_t start = nanoseconds(), rows = static_cast<int64_t>(ids.size());
+  std::vector<int64_t> before(static_cast<size_t>(rows / kBlockRows) + 1, 0);  // each block: rows of the ssd tier
+  for (int64_t i = 0, number = 0; i < rows; ++i) {
+    if (i % kBlockRows == 0) before[static_cast<size_t>(i / kBlockRows)] = number;
+    number += ids[size_t(i)] >= table.ranges.cpu_end;
+  }
+  for_row_blocks(rows, rows * table.rows.out_bytes, threads, [&](int64_t b) {
+    int64_t number = before[static_cast<size_t>(b)];
+    write_block(table.rows, b * kBlockRows, std::min(rows, (b + 1) * kBlockRows), out, [&](int64_t i) {
+      const std::byte* const row = memory_row(table, ids[size_t(i)]);
+      return row != nullptr || slots.empty() ? row : arena.slot(slots[size_t(number++)]);
+    });
   });
   stats.copy_nanoseconds = nanoseconds() - start;
   return stats;

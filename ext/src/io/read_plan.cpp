@@ -1,14 +1,13 @@
 // Rows -> pieces -> merged reads; arrived reads -> rows.
 #include <algorithm>
-#include <cstring>
 #include <tiering/io/read_plan.hpp>
 #include <tuple>
 
 namespace tiering {
-ReadPlan::ReadPlan(const SsdGeometry& geometry, int64_t row_bytes, const ImageSet& images, uint32_t max_read,
+ReadPlan::ReadPlan(const SsdGeometry& geometry, const RowWriter& rows, const ImageSet& images, uint32_t max_read,
                    std::byte* out, const PageChecksums& checksums)
     : geometry_(geometry),
-      row_bytes_(row_bytes),
+      rows_(rows),
       images_(images),
       checksums_(checksums),
       unit_(checksums.empty() ? 1 : geometry.page_bytes),
@@ -20,7 +19,7 @@ void ReadPlan::reserve(size_t rows) { pieces_.reserve(rows); }
 
 void ReadPlan::add(int64_t local, int64_t out_row) {
   const auto [image, offset] = geometry_.place(local);
-  pieces_.push_back(Piece{offset, out_row * row_bytes_, static_cast<uint32_t>(image)});
+  pieces_.push_back(Piece{offset, out_row * rows_.out_bytes, static_cast<uint32_t>(image)});
 }
 
 void ReadPlan::build() {
@@ -45,14 +44,14 @@ void ReadPlan::build() {
 size_t ReadPlan::extend_read(size_t first, Read& read) const {
   const Piece& head = pieces_[first];
   const int64_t begin = round_down(head.offset, align_);
-  int64_t need_end = round_up(head.offset + row_bytes_, unit_);
+  int64_t need_end = round_up(head.offset + rows_.row_bytes, unit_);
   size_t last = first + 1;
   for (; last < pieces_.size(); ++last) {
     const Piece& piece = pieces_[last];
     if (piece.image != head.image) break;
     const bool touches = piece.offset <= round_up(need_end, align_);
     const bool same_page = piece.offset / geometry_.page_bytes == (need_end - 1) / geometry_.page_bytes;
-    const int64_t end = std::max<int64_t>(need_end, round_up(piece.offset + row_bytes_, unit_));
+    const int64_t end = std::max<int64_t>(need_end, round_up(piece.offset + rows_.row_bytes, unit_));
     if (!(touches || same_page) || round_up(end, align_) - begin > max_read_) break;
     need_end = end;
   }
@@ -63,19 +62,19 @@ size_t ReadPlan::extend_read(size_t first, Read& read) const {
   return last;
 }
 
-/// Where the read may land in the output itself: its bytes, in order, are exactly output bytes, and the
+/// Where the read may land in the output itself: its bytes, in order, are exactly output bytes, not decoded, and the
 /// address is aligned. Null otherwise. Duplicates do not prevent it; ready() copies them from the first.
 std::byte* ReadPlan::direct_target(const Read& read, PieceRange range) const {
   const Piece& head = pieces_[range.begin];
   std::byte* into = out_ + head.target;
-  if (head.offset != read.offset || read.need != read.bytes) return nullptr;
+  if (head.offset != read.offset || read.need != read.bytes || rows_.decodes()) return nullptr;
   if (reinterpret_cast<uintptr_t>(into) % static_cast<uintptr_t>(images_.memory_alignment) != 0) return nullptr;
   int64_t covered = 0;
   for (size_t p = range.begin; p < range.end; ++p) {
     const int64_t at = pieces_[p].offset - read.offset;
     if (pieces_[p].target - head.target != at) continue;
     if (at > covered) return nullptr;
-    covered = std::max<int64_t>(covered, at + row_bytes_);
+    covered = std::max<int64_t>(covered, at + rows_.row_bytes);
   }
   return covered == read.bytes ? into : nullptr;
 }
@@ -112,7 +111,7 @@ void ReadPlan::ready(size_t index, const std::byte* data) noexcept {
     const Piece& piece = pieces_[p];
     std::byte* target = out_ + piece.target;
     const std::byte* source = data + (piece.offset - read.offset);
-    if (target != source) std::memcpy(target, source, static_cast<size_t>(row_bytes_));
+    if (target != source) rows_.write(target, source);
   }
 }
 

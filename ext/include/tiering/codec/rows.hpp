@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstring>
 #include <string>
 #include <tiering/buffer.hpp>
 #include <tiering/codec/codes.hpp>
@@ -18,6 +19,31 @@ using RowLoop = void (*)(const RowCodec& codec, const std::byte* from, std::byte
 /// The loops for this processor, or, `portable`, those for any; they give the same bits.
 RowLoop decode_loop(const RowCodec& codec, bool portable = false);
 RowLoop encode_loop(Encoding stored, bool portable = false);
+
+/// Writes rows to an output as it wants them: as they are stored, or decoded on the way.
+class RowWriter {
+ public:
+  explicit RowWriter(int64_t bytes) : row_bytes(bytes), out_bytes(bytes) {}
+  explicit RowWriter(const RowCodec& codec)
+      : row_bytes(codec.stored_bytes()),
+        out_bytes(codec.out_bytes()),
+        codec_(codec),
+        decode_(codec.stored == codec.delivered ? nullptr : decode_loop(codec)) {}
+
+  int64_t row_bytes, out_bytes;  ///< of a stored row, and of one in the output
+
+  bool decodes() const noexcept { return decode_ != nullptr || out_bytes != row_bytes; }
+  void write(std::byte* out, const std::byte* row) const {
+    if (decode_ != nullptr)
+      decode_(codec_, row, out);
+    else
+      std::memcpy(out, row, static_cast<size_t>(out_bytes));
+  }
+
+ private:
+  RowCodec codec_;
+  RowLoop decode_ = nullptr;
+};
 
 /// Rows one behind the other, of float32 and as they are stored; the padding of stored rows becomes 0.
 void encode_rows(const RowCodec& codec, const float* rows, int64_t num_rows, std::byte* out, int threads);

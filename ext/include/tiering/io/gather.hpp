@@ -1,9 +1,7 @@
 // The fused gather: rows of a tiered table, in request order, in one pass over the ids.
 #pragma once
 
-#include <cstring>
-#include <tiering/codec/rows.hpp>
-#include <tiering/io/page_hash.hpp>
+#include <tiering/io/read_plan.hpp>
 #include <tiering/parallel.hpp>
 
 namespace tiering {
@@ -38,28 +36,6 @@ class SsdReader {
   std::atomic<const char*> name_;
 };
 
-/// Writes rows to an output as it wants them: as they are stored, or decoded on the way.
-class RowWriter {
- public:
-  explicit RowWriter(int64_t bytes) : row_bytes(bytes), out_bytes(bytes) {}
-  explicit RowWriter(const RowCodec& codec)
-      : row_bytes(codec.stored_bytes()), out_bytes(codec.out_bytes()), codec_(codec), decode_(decode_loop(codec)) {}
-
-  int64_t row_bytes, out_bytes;  ///< of a stored row, and of one in the output
-
-  bool decodes() const noexcept { return decode_ != nullptr; }
-  void write(std::byte* out, const std::byte* row) const {
-    if (decode_ != nullptr)
-      decode_(codec_, row, out);
-    else
-      std::memcpy(out, row, static_cast<size_t>(row_bytes));
-  }
-
- private:
-  RowCodec codec_;
-  RowLoop decode_ = nullptr;
-};
-
 /// A feature table spread over four tiers. Pointers must stay valid while the table is used.
 struct TieredTable {
   RowWriter rows{0};
@@ -78,7 +54,7 @@ struct GatherStats {
   int64_t read_nanoseconds = 0;            ///< from the first read's submission to the last arrival; copies overlap
   int64_t reads = 0;                       ///< reads of SSD images
   int64_t read_bytes = 0;                  ///< bytes asked of the SSD images, alignment included
-  int64_t direct_reads = 0;                ///< reads that landed without a copy where rows are wanted, or decoded from
+  int64_t direct_reads = 0;                ///< reads that landed where rows are wanted, without a copy
   int64_t bad_page = kNoPage;              ///< number of a page that differs from its checksum: `out` is then
                                            ///< unspecified
   std::string fallback;                    ///< why the reader left io_uring, if it did in this gather

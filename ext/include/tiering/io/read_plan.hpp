@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <tiering/codec/rows.hpp>
 #include <tiering/io/page_hash.hpp>
 
 namespace tiering {
@@ -15,11 +16,11 @@ struct Piece {
 
 /// Reads for a set of rows: add() every row, build() once, hand reads() and the plan to an engine. Rows (24 bytes each) are
 /// sorted by place, neighbours and duplicates merged. With checksums whole pages are read, and each is compared before a
-/// row is copied out of it.
+/// row is written out of it.
 class ReadPlan final : public ReadSink {
  public:
-  ReadPlan(const SsdGeometry& geometry, int64_t row_bytes, const ImageSet& images, uint32_t max_read, std::byte* out,
-           const PageChecksums& checksums);
+  ReadPlan(const SsdGeometry& geometry, const RowWriter& rows, const ImageSet& images, uint32_t max_read,
+           std::byte* out, const PageChecksums& checksums);
 
   void reserve(size_t rows);
   /// Requests the local-th row of the ssd tier as row `out_row` of the output.
@@ -45,7 +46,7 @@ class ReadPlan final : public ReadSink {
   void interleave_images();
 
   SsdGeometry geometry_;
-  int64_t row_bytes_;
+  RowWriter rows_;
   const ImageSet& images_;
   const PageChecksums& checksums_;
   int64_t unit_;   ///< bytes that are read as a whole: a page where checksums are compared
