@@ -1,4 +1,6 @@
 // Bindings of ext/src/codec.
+#include <nanobind/stl/array.h>
+
 #include "bound_table.hpp"
 
 namespace nb = nanobind;
@@ -8,9 +10,23 @@ using namespace tiering::bind;
 
 namespace {
 
-using Stored = Argument<RowsView, "stored">;
+template <typename T, Name kName>
+using MatrixOf = Argument<Matrix<T>, kName>;
+using Rows = MatrixOf<const float, "rows">;
+using Stored = MatrixOf<const std::byte, "stored">;
+using Out = MatrixOf<std::byte, "out">;
 using Scale = Values<const float, "scale">;
 using Offset = Values<const int32_t, "offset">;
+
+/// The matrix of an argument, which has so many columns, and where it is said, rows.
+template <typename T, Name kName>
+Matrix<T> checked(const MatrixOf<T, kName>& argument, int64_t columns, int64_t rows = -1) {
+  const Matrix<T> found = argument;
+  if (rows < 0) rows = found.rows;
+  TIERING_EXPECT(found.rows == rows && found.columns == columns, kName.text, ": expected shape (", rows, ", ", columns,
+                 "), found (", found.rows, ", ", found.columns, ")");
+  return found;
+}
 
 void init_codec(BoundCodec* self, const std::string& stored, const std::string& delivered, int64_t dim,
                 const std::optional<Scale>& scale, const std::optional<Offset>& offset) {
@@ -28,30 +44,6 @@ void init_codec(BoundCodec* self, const std::string& stored, const std::string& 
   new (self) BoundCodec{codec, scale, offset};
 }
 
-using Rows = Argument<NumberRows, "rows">;
-
-/// float32 rows of `dim` columns.
-NumberRows checked_rows(const Rows& rows, int64_t dim) {
-  const NumberRows found = rows;
-  TIERING_EXPECT(found.kind == NumberKind::kFloat32 && found.dim == dim, "rows: expected float32 rows of ", dim,
-                 " columns");
-  return found;
-}
-
-const float* begin_of(const NumberRows& rows) { return static_cast<const float*>(rows.data); }
-
-/// Checks that bytes are `num_rows` rows of `row_bytes`, without gaps.
-template <Name kName, typename View>
-View checked_bytes(const Argument<View, kName>& bytes, int64_t num_rows, int64_t row_bytes) {
-  const View found = bytes;
-  const auto width = static_cast<int64_t>(bytes.array.shape(1));
-  bool fits = found.num_rows == num_rows && width == row_bytes;
-  if constexpr (requires { found.stride_bytes; }) fits = fits && (num_rows <= 1 || found.stride_bytes == row_bytes);
-  TIERING_EXPECT(fits, kName.text, ": expected ", num_rows, " rows of ", row_bytes, " bytes without gaps, found ",
-                 found.num_rows, " of ", width);
-  return found;
-}
-
 template <typename T>
 auto column_values(Buffer<T> ColumnFit::* field) {
   return [field](const ColumnFit& fit) { return copied((fit.*field).span()); };
@@ -66,19 +58,18 @@ void bind_codec(nb::module_& m) {
       .def_prop_ro("out_bytes", [](const BoundCodec& self) { return self.codec.out_bytes(); })
       .def(
           "encode",
-          [](const BoundCodec& self, const Rows& rows, const Argument<RowsTarget, "out">& out, Threads threads) {
-            const NumberRows from = checked_rows(rows, self.codec.dim);
-            const RowsTarget to = checked_bytes(out, from.num_rows, self.codec.stored_bytes());
-            encode_rows(self.codec, begin_of(from), from.num_rows, to.data, threads);
+          [](const BoundCodec& self, const Rows& rows, const Out& out, Threads threads) {
+            const auto from = checked(rows, self.codec.dim);
+            const auto to = checked(out, self.codec.stored_bytes(), from.rows);
+            encode_rows(self.codec, from.entries.data(), from.rows, to.entries.data(), threads);
           },
           "rows"_a, "out"_a, "threads"_a = 1, Release())
       .def(
           "decode",
-          [](const BoundCodec& self, const Stored& stored, const Argument<RowsTarget, "out">& out, Threads threads) {
-            const RowsView from =
-                checked_bytes(stored, static_cast<int64_t>(stored.array.shape(0)), self.codec.stored_bytes());
-            const RowsTarget to = checked_bytes(out, from.num_rows, self.codec.out_bytes());
-            decode_rows(self.codec, from.data, from.num_rows, to.data, threads);
+          [](const BoundCodec& self, const Stored& stored, const Out& out, Threads threads) {
+            const auto from = checked(stored, self.codec.stored_bytes());
+            const auto to = checked(out, self.codec.out_bytes(), from.rows);
+            decode_rows(self.codec, from.entries.data(), from.rows, to.entries.data(), threads);
           },
           "stored"_a, "out"_a, "threads"_a = 1, Release());
   nb::class_<ColumnFit>(m, "ColumnFit")
@@ -86,8 +77,8 @@ void bind_codec(nb::module_& m) {
       .def(
           "add",
           [](ColumnFit& self, const Rows& rows, Threads threads) {
-            const NumberRows from = checked_rows(rows, self.dim);
-            self.add(begin_of(from), from.num_rows, threads);
+            const auto from = checked(rows, self.dim);
+            self.add(from.entries.data(), from.rows, threads);
           },
           "rows"_a, "threads"_a = 1, Release())
       .def_prop_ro("low", column_values(&ColumnFit::low))
@@ -95,27 +86,22 @@ void bind_codec(nb::module_& m) {
       .def_prop_ro("least", column_values(&ColumnFit::least))
       .def_prop_ro("lowest_bit", column_values(&ColumnFit::lowest_bit))
       .def_ro("num_rows", &ColumnFit::num_rows)
-      .def_prop_ro("odd", [](const ColumnFit& fit) {
-        std::vector<std::pair<int64_t, int64_t>> places;
-        for (const auto& place : fit.odd) places.emplace_back(place.row, place.column);
-        return places;
-      });
+      .def_ro("odd", &ColumnFit::odd);
   nb::class_<ColumnErrors>(m, "ColumnErrors")
       .def(nb::init<int64_t>(), "dim"_a)
       .def(
           "add",
           [](ColumnErrors& self, const BoundCodec& bound, const Rows& rows, const Stored& stored, Threads threads) {
-            const NumberRows from = checked_rows(rows, self.dim);
+            const auto from = checked(rows, self.dim);
             TIERING_EXPECT(bound.codec.dim == self.dim, "codec: expected one of ", self.dim, " columns");
-            const RowsView codes = checked_bytes(stored, from.num_rows, bound.codec.stored_bytes());
-            self.add(bound.codec, begin_of(from), codes.data, from.num_rows, threads);
+            const auto codes = checked(stored, bound.codec.stored_bytes(), from.rows);
+            self.add(bound.codec, from.entries.data(), codes.entries.data(), from.rows, threads);
           },
           "codec"_a, "rows"_a, "stored"_a, "threads"_a = 1, Release())
       .def_ro("num_rows", &ColumnErrors::num_rows)
       .def_prop_ro("sums", [](const ColumnErrors& self) {
         std::vector<Buffer<double>> sums;
-        for (const auto* each : {&self.first, &self.sum, &self.squares, &self.error_squares, &self.worst})
-          sums.push_back(copied(each->span()));
+        for (const auto& each : self.sums) sums.push_back(copied(each.span()));
         return sums;
       });
 }

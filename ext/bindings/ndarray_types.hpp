@@ -74,7 +74,7 @@ void view(const AnyArray& a, const char* name, std::span<T>& out) {
 
 template <typename T>
 void view(const AnyArray& a, const char* name, Matrix<T>& out) {
-  check_matrix(a, name, nb::dtype<std::remove_const_t<T>>());
+  check_matrix(a, name, nb::dtype<std::conditional_t<sizeof(T) == 1, uint8_t, std::remove_const_t<T>>>());
   const auto rows = static_cast<int64_t>(a.shape(0)), columns = static_cast<int64_t>(a.shape(1));
   out = {{static_cast<T*>(const_cast<void*>(a.data())), a.size()}, rows, columns};
 }

@@ -26,6 +26,8 @@ bool gapless(const AnyArray& a) {
                            (a.shape(0) == 1 || a.stride(0) == static_cast<int64_t>(a.shape(1))));
 }
 
+bool aligned(const AnyArray& a) { return reinterpret_cast<uintptr_t>(a.data()) % (a.dtype().bits / 8) == 0; }
+
 template <typename T>
 bool of(const AnyArray& a) {
   return a.dtype() == nb::dtype<T>();
@@ -58,15 +60,14 @@ void view(const AnyArray& a, const char* name, WeightArray& out) {
 }
 
 void check_matrix(const AnyArray& a, const char* name, nb::dlpack::dtype dtype) {
-  expect(a.ndim() == 2 && a.dtype() == dtype && gapless(a), a, name,
-         "C-contiguous 2-D " + dtype_name(dtype) + " array");
+  expect(a.ndim() == 2 && a.dtype() == dtype && gapless(a) && aligned(a), a, name,
+         "C-contiguous 2-D " + dtype_name(dtype) + " array, aligned");
 }
 
 void view(const AnyArray& a, const char* name, NumberRows& out) {
   constexpr auto kFloat = static_cast<uint8_t>(nb::dlpack::dtype_code::Float);
   const bool half = a.dtype() == nb::dlpack::dtype{kFloat, 16, 1}, brain = of<uint16_t>(a);
-  const bool aligned = reinterpret_cast<uintptr_t>(a.data()) % (a.dtype().bits / 8) == 0;
-  expect(a.ndim() == 2 && (half || brain || of<float>(a) || of<double>(a)) && gapless(a) && aligned, a, name,
+  expect(a.ndim() == 2 && (half || brain || of<float>(a) || of<double>(a)) && gapless(a) && aligned(a), a, name,
          "C-contiguous 2-D array of float16, float32, float64, or bfloat16 as uint16, aligned");
   const NumberKind kind = half            ? NumberKind::kFloat16
                           : brain         ? NumberKind::kBFloat16

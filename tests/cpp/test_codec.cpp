@@ -49,13 +49,13 @@ void test_loops(Encoding stored, Encoding delivered, int64_t dim, std::mt19937_6
   const Table table(stored, delivered, dim);
   const size_t shift = random() % 8;
   const Bytes codes = random_bytes(dim * code_bytes(stored), random);
-  const RowLoop portable = decode_loop(table.codec, true), best = decode_loop(table.codec);
+  const RowLoop portable = row_loop(stored, delivered, true), best = row_loop(stored, delivered);
   CHECK(run(portable, table.codec, codes, table.codec.out_bytes(), shift) ==
         run(best, table.codec, codes, table.codec.out_bytes(), shift));
   const Bytes numbers = random_bytes(dim * 4, random);
   const int64_t used = dim * code_bytes(stored);
-  CHECK(run(encode_loop(stored, true), table.codec, numbers, used, shift) ==
-        run(encode_loop(stored), table.codec, numbers, used, shift));
+  CHECK(run(row_loop(Encoding::float32, stored, true), table.codec, numbers, used, shift) ==
+        run(row_loop(Encoding::float32, stored), table.codec, numbers, used, shift));
 }
 
 /// Every code of two bytes, or every pair of codes of one.
@@ -67,8 +67,8 @@ void test_codes(Encoding stored, Encoding delivered) {
     const auto half = static_cast<uint16_t>(code);
     std::memcpy(codes.data() + 2 * code, &half, 2);
   }
-  CHECK(run(decode_loop(table.codec, true), table.codec, codes, table.codec.out_bytes(), 0) ==
-        run(decode_loop(table.codec), table.codec, codes, table.codec.out_bytes(), 0));
+  CHECK(run(row_loop(stored, delivered, true), table.codec, codes, table.codec.out_bytes(), 0) ==
+        run(row_loop(stored, delivered), table.codec, codes, table.codec.out_bytes(), 0));
 }
 
 /// Columns of a table whose fit is known, with any number of threads.
@@ -86,9 +86,9 @@ void test_fit(int threads) {
   CHECK(fit.num_rows == kRows);
   CHECK(fit.low[33] == -4 * 33 * 16 && fit.high[33] == 4 * 33 * 16 && fit.least[33] == 33 * 16);
   CHECK(fit.lowest_bit[33] == 4 && fit.lowest_bit[32] == 9 && fit.lowest_bit[0] == ColumnFit::kNoBit);
-  CHECK(fit.odd[ColumnFit::kBeyondHalf].row == 3 && fit.odd[ColumnFit::kBeyondHalf].column == 65);
-  CHECK(fit.odd[ColumnFit::kHuge].row == 5 && fit.odd[ColumnFit::kHuge].column == 2);
-  CHECK(fit.odd[ColumnFit::kNotFinite].row == 7 && fit.odd[ColumnFit::kNotFinite].column == 69);
+  CHECK(fit.odd[ColumnFit::kBeyondHalf].first == 3 && fit.odd[ColumnFit::kBeyondHalf].second == 65);
+  CHECK(fit.odd[ColumnFit::kHuge].first == 5 && fit.odd[ColumnFit::kHuge].second == 2);
+  CHECK(fit.odd[ColumnFit::kNotFinite].first == 7 && fit.odd[ColumnFit::kNotFinite].second == 69);
 }
 
 /// Stored rows end in zeros, and many threads write what one does.

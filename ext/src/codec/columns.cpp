@@ -12,22 +12,16 @@ namespace {
 using namespace codec;
 
 constexpr int64_t kColumnsOfLine = 16;
+constexpr uint32_t kOddFrom[ColumnFit::kNumOdd] = {kInfinity, bits_of(0x1p126f), bits_of(65520.0f)};  // magnitudes
 
-/// Calls body(begin, end) for shares of the columns, of whole lines.
+/// Calls body(begin, count) for shares of the columns, of whole lines.
 template <typename Body>
 void for_columns(int64_t dim, int threads, Body&& body) {
   const int64_t lines = (dim + kColumnsOfLine - 1) / kColumnsOfLine;
-  for_cuts(static_cast<int>(std::clamp<int64_t>(threads, 1, std::max<int64_t>(lines, 1))), lines,
-           [&](int64_t begin, int64_t end) { body(begin * kColumnsOfLine, std::min(dim, end * kColumnsOfLine)); });
+  for_cuts(static_cast<int>(std::clamp<int64_t>(lines, 1, threads)), lines, [&](int64_t begin, int64_t end) {
+    body(begin * kColumnsOfLine, std::min(dim, end * kColumnsOfLine) - begin * kColumnsOfLine);
+  });
 }
-
-/// Columns [begin, end) of a fit, and the largest magnitude of these rows as bits.
-struct Columns {
-  float *low, *high, *least;
-  int32_t* lowest_bit;
-  uint32_t* top;
-  int64_t begin, end;
-};
 
 /// The exponent of the lowest set bit of a number of these bits, without sign.
 [[gnu::always_inline]] inline int32_t lowest_bit_of(uint32_t size) {
@@ -38,14 +32,11 @@ struct Columns {
   return size == 0 ? ColumnFit::kNoBit : bit;
 }
 
-[[gnu::always_inline]] inline void fit_row(const Columns& fit, const float* __restrict row) {
-  float* __restrict const low = fit.low;
-  float* __restrict const high = fit.high;
-  float* __restrict const least = fit.least;
-  int32_t* __restrict const lowest_bit = fit.lowest_bit;
-  uint32_t* __restrict const top = fit.top;
-  const int64_t end = fit.end;
-  for (int64_t c = fit.begin; c < end; ++c) {
+/// Takes some columns of a row into a fit; `top` is the largest magnitude, as bits.
+[[gnu::always_inline]] inline void fit_row(int64_t count, const float* __restrict row, float* __restrict low,
+                                           float* __restrict high, float* __restrict least,
+                                           int32_t* __restrict lowest_bit, uint32_t* __restrict top) {
+  for (int64_t c = 0; c < count; ++c) {
     const float x = row[c];
     const uint32_t size = bits_of(x) & ~kSign, smallest = bits_of(least[c]);
     const int32_t bit = lowest_bit_of(size);
@@ -57,19 +48,10 @@ struct Columns {
   }
 }
 
-/// Sums of errors from the first of some columns on.
-struct Sums {
-  const double* first;
-  double *sum, *squares, *error_squares, *worst;
-};
-
-[[gnu::always_inline]] inline void add_errors(const Sums& sums, const float* __restrict row,
-                                              const float* __restrict back, int64_t count) {
-  const double* __restrict const first = sums.first;
-  double* __restrict const sum = sums.sum;
-  double* __restrict const squares = sums.squares;
-  double* __restrict const error_squares = sums.error_squares;
-  double* __restrict const worst = sums.worst;
+[[gnu::always_inline]] inline void add_errors(int64_t count, const float* __restrict row, const float* __restrict back,
+                                              const double* __restrict first, double* __restrict sum,
+                                              double* __restrict squares, double* __restrict error_squares,
+                                              double* __restrict worst) {
   for (int64_t c = 0; c < count; ++c) {
     const uint32_t size = bits_of(row[c]) & ~kSign, size_back = bits_of(back[c]) & ~kSign;
     const bool same = (row[c] == back[c]) | ((size > kInfinity) & (size_back > kInfinity));
@@ -80,21 +62,6 @@ struct Sums {
     error_squares[c] += error * error;
     worst[c] = error > worst[c] ? error : worst[c];
   }
-}
-
-#if defined(TIERING_AVX2)
-TIERING_AVX2 void fit_avx2(const Columns& fit, const float* row) { fit_row(fit, row); }
-TIERING_AVX2 void add_errors_avx2(const Sums& sums, const float* row, const float* back, int64_t count) {
-  add_errors(sums, row, back, count);
-}
-#define TIERING_BEST(portable, avx2, ...) (has_avx2() ? avx2(__VA_ARGS__) : portable(__VA_ARGS__))
-#else
-#define TIERING_BEST(portable, avx2, ...) portable(__VA_ARGS__)
-#endif
-
-bool is_odd(ColumnFit::Odd kind, uint32_t size) {
-  if (kind == ColumnFit::kNotFinite) return size >= kInfinity;
-  return size < kInfinity && size >= bits_of(kind == ColumnFit::kHuge ? 0x1p126f : 65520.0f);
 }
 
 }  // namespace
@@ -108,47 +75,39 @@ ColumnFit::ColumnFit(int64_t columns)
 
 void ColumnFit::add(const float* rows, int64_t count, int threads) {
   Buffer<uint32_t> top(dim, 0);
-  for_columns(dim, threads, [&](int64_t begin, int64_t end) {
-    const Columns fit{low.data(), high.data(), least.data(), lowest_bit.data(), top.data(), begin, end};
-    for (int64_t i = 0; i < count; ++i) TIERING_BEST(fit_row, fit_avx2, fit, rows + i * dim);
+  for_columns(dim, threads, [&](int64_t at, int64_t columns) {
+    for (int64_t i = 0; i < count; ++i)
+      run_loop<fit_row>(columns, rows + i * dim + at, low.data() + at, high.data() + at, least.data() + at,
+                        lowest_bit.data() + at, top.data() + at);
   });
-  if (std::any_of(top.data(), top.data() + dim,
-                  [](uint32_t size) { return is_odd(kBeyondHalf, size) || size >= kInfinity; }))
-    find_odd(rows, count);
+  uint32_t largest = 0;
+  for (const uint32_t size : top.span()) largest = std::max(largest, size);
+  for (size_t kind = 0; kind < kNumOdd; ++kind)
+    for (int64_t i = 0; largest >= kOddFrom[kind] && odd[kind].first < 0 && i < count * dim; ++i)
+      if (const uint32_t size = bits_of(rows[i]) & ~kSign;
+          size >= kOddFrom[kind] && (kind == kNotFinite || size < kInfinity))
+        odd[kind] = {num_rows + i / dim, i % dim};
   num_rows += count;
 }
 
-void ColumnFit::find_odd(const float* rows, int64_t count) {
-  for (int kind = 0; kind < kNumOdd; ++kind)
-    for (int64_t i = 0; i < count * dim && odd[static_cast<size_t>(kind)].row < 0; ++i)
-      if (is_odd(static_cast<Odd>(kind), bits_of(rows[i]) & ~kSign))
-        odd[static_cast<size_t>(kind)] = {num_rows + i / dim, i % dim};
+ColumnErrors::ColumnErrors(int64_t columns) : dim(columns) {
+  for (auto& each : sums) each = Buffer<double>(columns, 0);
 }
 
-ColumnErrors::ColumnErrors(int64_t columns)
-    : dim(columns),
-      first(columns, 0),
-      sum(columns, 0),
-      squares(columns, 0),
-      error_squares(columns, 0),
-      worst(columns, 0) {}
-
 void ColumnErrors::add(const RowCodec& codec, const float* rows, const std::byte* stored, int64_t count, int threads) {
-  const int64_t number = code_bytes(codec.stored), stride = codec.stored_bytes();
   if (num_rows == 0 && count > 0)
-    for (int64_t c = 0; c < dim; ++c) first[c] = std::isfinite(rows[c]) ? double{rows[c]} : 0;
-  for_columns(dim, threads, [&](int64_t begin, int64_t end) {
-    RowCodec part = codec;
-    part.dim = end - begin;
+    for (int64_t c = 0; c < dim; ++c) sums[0][c] = std::isfinite(rows[c]) ? double{rows[c]} : 0;
+  for_columns(dim, threads, [&](int64_t at, int64_t columns) {
+    auto& [first, sum, squares, error_squares, worst] = sums;
+    RowCodec part = codec.columns(at, columns);
     part.delivered = Encoding::float32;
-    if (part.scale != nullptr) part.scale += begin, part.offset += begin;
-    const RowLoop decode = decode_loop(part);
-    Buffer<float> decoded(part.dim);
-    const Sums sums{first.data() + begin, sum.data() + begin, squares.data() + begin, error_squares.data() + begin,
-                    worst.data() + begin};
+    const RowWriter decoder(part);
+    Buffer<float> decoded(columns);
     for (int64_t i = 0; i < count; ++i) {
-      decode(part, stored + i * stride + begin * number, reinterpret_cast<std::byte*>(decoded.data()));
-      TIERING_BEST(add_errors, add_errors_avx2, sums, rows + i * dim + begin, decoded.data(), part.dim);
+      decoder.write(reinterpret_cast<std::byte*>(decoded.data()),
+                    stored + i * codec.stored_bytes() + at * code_bytes(codec.stored));
+      run_loop<add_errors>(columns, rows + i * dim + at, decoded.data(), first.data() + at, sum.data() + at,
+                           squares.data() + at, error_squares.data() + at, worst.data() + at);
     }
   });
   num_rows += count;

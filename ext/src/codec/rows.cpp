@@ -1,6 +1,5 @@
 // Loops over the numbers of a row, each for any processor and for those of targets.hpp. The compiler makes the vectors,
 // except of float16, for which AVX2's processors have instructions.
-#include <cstring>
 #include <tiering/codec/rows.hpp>
 #include <tiering/errors.hpp>
 #include <tiering/parallel.hpp>
@@ -12,89 +11,63 @@ namespace {
 
 using namespace codec;
 
-template <typename T>
-[[gnu::always_inline]] inline T load(const std::byte* from, int64_t i) {
-  T value;
-  std::memcpy(&value, from + i * static_cast<int64_t>(sizeof(T)), sizeof(T));
-  return value;
-}
-
-template <typename T>
-[[gnu::always_inline]] inline void store(std::byte* to, int64_t i, T value) {
-  std::memcpy(to + i * static_cast<int64_t>(sizeof(T)), &value, sizeof(T));
-}
-
-/// Numbers [first, dim) of a row from one encoding to another, one of which is not scaled.
+/// The numbers of a row from one encoding to another.
 template <typename From, typename To>
 [[gnu::always_inline]] inline void convert(const RowCodec& codec, const std::byte* __restrict from,
-                                           std::byte* __restrict to, int64_t first = 0) {
+                                           std::byte* __restrict to) {
+  constexpr bool kScaled = From::kScaled || To::kScaled;
   const float* const scale = codec.scale;
   const int32_t* const offset = codec.offset;
-  for (int64_t i = first; i < codec.dim; ++i) {
-    float by = 1;
-    int32_t shift = 0;
-    if constexpr (From::kScaled || To::kScaled) {
-      by = scale[i];
-      shift = offset[i];
-    }
-    store(to, i, To::encode(From::decode(load<typename From::Code>(from, i), by, shift), by, shift));
+  for (int64_t i = 0; i < codec.dim; ++i) {
+    typename From::Code code;
+    std::memcpy(&code, from + i * static_cast<int64_t>(sizeof(code)), sizeof(code));
+    const float by = kScaled ? scale[i] : 1;
+    const int32_t shift = kScaled ? offset[i] : 0;
+    const typename To::Code out = To::encode(From::decode(code, by, shift), by, shift);
+    std::memcpy(to + i * static_cast<int64_t>(sizeof(out)), &out, sizeof(out));
   }
 }
 
-template <typename From, typename To>
-void convert_portable(const RowCodec& codec, const std::byte* from, std::byte* to) {
-  convert<From, To>(codec, from, to);
-}
-
-#if defined(TIERING_AVX2)
-constexpr int64_t kLanes = 8;
-
-/// float16 by instructions of its own, eight numbers at a time; the rest of the row as everywhere.
+/// float16 by instructions of its own, eight numbers at a time; what is not from or to float32 goes through it.
 template <typename From, typename To>
 TIERING_AVX2 void convert_avx2(const RowCodec& codec, const std::byte* from, std::byte* to) {
+  constexpr int64_t kFrom = sizeof(typename From::Code), kTo = sizeof(typename To::Code);
+  const int64_t dim = codec.dim;
+  int64_t done = 0;
+#if defined(__x86_64__)
   constexpr bool kFromHalf = std::is_same_v<From, Float16>, kToHalf = std::is_same_v<To, Float16>;
-  int64_t first = 0;
-  if constexpr (kFromHalf || kToHalf) {
-    RowCodec part = codec;
-    part.dim = kLanes;
-    for (; first + kLanes <= codec.dim; first += kLanes) {
-      alignas(32) std::byte numbers[kLanes * sizeof(float)];
-      const std::byte* const codes = from + first * static_cast<int64_t>(sizeof(typename From::Code));
-      std::byte* const out = to + first * static_cast<int64_t>(sizeof(typename To::Code));
-      if constexpr (From::kScaled) part.scale = codec.scale + first, part.offset = codec.offset + first;
-      if constexpr (kFromHalf)
-        _mm256_store_ps(reinterpret_cast<float*>(numbers),
-                        _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(codes))));
-      else
-        convert<From, Float32>(part, codes, numbers);
-      if constexpr (kToHalf)
-        _mm_storeu_si128(reinterpret_cast<__m128i*>(out),
-                         _mm256_cvtps_ph(_mm256_load_ps(reinterpret_cast<const float*>(numbers)),
-                                         _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
-      else
-        convert<Float32, To>(part, numbers, out);
+  constexpr int64_t kLanes = 8, kBlock = 128;
+  if constexpr (kFromHalf && std::is_same_v<To, Float32>) {
+    for (; done + kLanes <= dim; done += kLanes)
+      _mm256_storeu_ps(reinterpret_cast<float*>(to) + done,
+                       _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + 2 * done))));
+  } else if constexpr (kToHalf && std::is_same_v<From, Float32>) {
+    for (; done + kLanes <= dim; done += kLanes)
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(to + 2 * done),
+                       _mm256_cvtps_ph(_mm256_loadu_ps(reinterpret_cast<const float*>(from) + done),
+                                       _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  } else if constexpr (kFromHalf || kToHalf) {
+    std::byte numbers[kBlock * sizeof(float)];
+    for (int64_t count; (count = std::min(kBlock, dim - done)) > 0; done += count) {
+      const RowCodec part = codec.columns(done, count);
+      convert_avx2<From, Float32>(part, from + done * kFrom, numbers);
+      convert_avx2<Float32, To>(part, numbers, to + done * kTo);
     }
   }
-  convert<From, To>(codec, from, to, first);
-}
 #endif
-
-template <typename From, typename To>
-RowLoop loop(bool portable) {
-#if defined(TIERING_AVX2)
-  if (has_avx2() && !portable) return convert_avx2<From, To>;
-#endif
-  (void)portable;
-  return convert_portable<From, To>;
-}
-
-void copy_row(const RowCodec& codec, const std::byte* from, std::byte* to) {
-  std::memcpy(to, from, static_cast<size_t>(codec.out_bytes()));
+  convert<From, To>(codec.columns(done, dim - done), from + done * kFrom, to + done * kTo);
 }
 
 constexpr int64_t kFewestBytes = 1 << 20;  // of a thread
 
-int team(int64_t bytes, int threads) { return static_cast<int>(std::clamp<int64_t>(bytes / kFewestBytes, 1, threads)); }
+/// Calls body(i) for rows that have `bytes` as they are delivered.
+template <typename Body>
+void for_rows(int64_t num_rows, int64_t bytes, int threads, Body&& body) {
+  const int64_t team = std::clamp<int64_t>(num_rows * bytes / kFewestBytes, 1, threads);
+  for_cuts(static_cast<int>(team), num_rows, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) body(i);
+  });
+}
 
 }  // namespace
 
@@ -105,36 +78,28 @@ Encoding parse_encoding(const std::string& name, int count) {
   return static_cast<Encoding>(found - kNames);
 }
 
-RowLoop decode_loop(const RowCodec& codec, bool portable) {
-  if (codec.stored == codec.delivered) return copy_row;
-  return visit(codec.stored, [&](auto from) -> RowLoop {
-    using From = decltype(from);
-    if (codec.delivered == Encoding::float16) return loop<From, Float16>(portable);
-    if (codec.delivered == Encoding::bfloat16) return loop<From, BFloat16>(portable);
-    return loop<From, Float32>(portable);
+RowLoop row_loop(Encoding from, Encoding to, bool portable) {
+  return visit(from, [&](auto stored) {
+    return visit(to, [&](auto delivered) -> RowLoop {
+      if (has_avx2() && !portable) return convert_avx2<decltype(stored), decltype(delivered)>;
+      return convert<decltype(stored), decltype(delivered)>;
+    });
   });
 }
 
-RowLoop encode_loop(Encoding stored, bool portable) {
-  return visit(stored, [&](auto to) { return loop<Float32, decltype(to)>(portable); });
-}
-
 void encode_rows(const RowCodec& codec, const float* rows, int64_t num_rows, std::byte* out, int threads) {
-  const RowLoop encode = encode_loop(codec.stored);
+  const RowLoop encode = row_loop(Encoding::float32, codec.stored);
   const int64_t bytes = codec.stored_bytes(), used = codec.dim * code_bytes(codec.stored);
-  for_cuts(team(num_rows * codec.dim * 4, threads), num_rows, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      encode(codec, reinterpret_cast<const std::byte*>(rows + i * codec.dim), out + i * bytes);
-      std::memset(out + i * bytes + used, 0, static_cast<size_t>(bytes - used));
-    }
+  for_rows(num_rows, codec.dim * 4, threads, [&](int64_t i) {
+    encode(codec, reinterpret_cast<const std::byte*>(rows + i * codec.dim), out + i * bytes);
+    std::memset(out + i * bytes + used, 0, static_cast<size_t>(bytes - used));
   });
 }
 
 void decode_rows(const RowCodec& codec, const std::byte* stored, int64_t num_rows, std::byte* out, int threads) {
-  const RowLoop decode = decode_loop(codec);
-  for_cuts(team(num_rows * codec.out_bytes(), threads), num_rows, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) decode(codec, stored + i * codec.stored_bytes(), out + i * codec.out_bytes());
-  });
+  const RowWriter rows(codec);
+  for_rows(num_rows, rows.out_bytes, threads,
+           [&](int64_t i) { rows.write(out + i * rows.out_bytes, stored + i * rows.row_bytes); });
 }
 
 }  // namespace tiering

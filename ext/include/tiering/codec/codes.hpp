@@ -102,18 +102,11 @@ struct Int8 {
 /// Calls f with the codec of an encoding.
 template <typename F>
 constexpr decltype(auto) visit(Encoding encoding, F&& f) {
-  switch (encoding) {
-    case Encoding::float16:
-      return f(Float16{});
-    case Encoding::bfloat16:
-      return f(BFloat16{});
-    case Encoding::float8_e4m3:
-      return f(Float8{});
-    case Encoding::int8:
-      return f(Int8{});
-    default:
-      return f(Float32{});
-  }
+  return encoding == Encoding::float16       ? f(Float16{})
+         : encoding == Encoding::bfloat16    ? f(BFloat16{})
+         : encoding == Encoding::float8_e4m3 ? f(Float8{})
+         : encoding == Encoding::int8        ? f(Int8{})
+                                             : f(Float32{});
 }
 
 }  // namespace codec
@@ -132,6 +125,10 @@ struct RowCodec {
 
   constexpr int64_t stored_bytes() const { return (dim * code_bytes(stored) + 3) / 4 * 4; }
   constexpr int64_t out_bytes() const { return dim * code_bytes(delivered); }
+  constexpr RowCodec columns(int64_t begin, int64_t count) const {
+    const bool scaled = scale != nullptr;
+    return {stored, delivered, count, scaled ? scale + begin : nullptr, scaled ? offset + begin : nullptr};
+  }
 };
 
 }  // namespace tiering

@@ -13,12 +13,11 @@ namespace tiering {
 /// The encoding of a name, one of the first `count`.
 Encoding parse_encoding(const std::string& name, int count);
 
-/// Decodes the row at `from` to `to`, or a float32 row the other way.
+/// Writes the numbers of the row at `from` to `to` in another encoding.
 using RowLoop = void (*)(const RowCodec& codec, const std::byte* from, std::byte* to);
 
-/// The loops for this processor, or, `portable`, those for any; they give the same bits.
-RowLoop decode_loop(const RowCodec& codec, bool portable = false);
-RowLoop encode_loop(Encoding stored, bool portable = false);
+/// The loop for this processor, or, `portable`, that for any; they give the same bits.
+RowLoop row_loop(Encoding from, Encoding to, bool portable = false);
 
 /// Writes rows to an output as it wants them: as they are stored, or decoded on the way.
 class RowWriter {
@@ -28,7 +27,7 @@ class RowWriter {
       : row_bytes(codec.stored_bytes()),
         out_bytes(codec.out_bytes()),
         codec_(codec),
-        decode_(codec.stored == codec.delivered ? nullptr : decode_loop(codec)) {}
+        decode_(codec.stored == codec.delivered ? nullptr : row_loop(codec.stored, codec.delivered)) {}
 
   int64_t row_bytes, out_bytes;  ///< of a stored row, and of one in the output
 
@@ -53,9 +52,6 @@ void decode_rows(const RowCodec& codec, const std::byte* stored, int64_t num_row
 struct ColumnFit {
   /// Numbers whose first place is kept: NaN or infinite; finite from 2^126 on; finite, but infinite as float16.
   enum Odd { kNotFinite, kHuge, kBeyondHalf, kNumOdd };
-  struct Place {
-    int64_t row = -1, column = -1;
-  };
   static constexpr int32_t kNoBit = 999;
 
   explicit ColumnFit(int64_t dim);
@@ -66,11 +62,8 @@ struct ColumnFit {
   Buffer<float> low, high;
   Buffer<float> least;         ///< the smallest magnitude but 0; infinite where all are 0
   Buffer<int32_t> lowest_bit;  ///< the exponent of the lowest set bit; kNoBit where all are 0
-  std::array<Place, kNumOdd> odd;
+  std::array<std::pair<int64_t, int64_t>, kNumOdd> odd{{{-1, -1}, {-1, -1}, {-1, -1}}};  ///< row and column
   int64_t num_rows = 0;
-
- private:
-  void find_odd(const float* rows, int64_t count);
 };
 
 /// How far decoded rows are from those they were made of, by column, in sums in the order of rows.
@@ -80,9 +73,9 @@ struct ColumnErrors {
   void add(const RowCodec& codec, const float* rows, const std::byte* stored, int64_t count, int threads);
 
   int64_t dim;
-  Buffer<double> first;                 ///< a finite number, from which the next two are taken; that of the first row
-  Buffer<double> sum, squares;          ///< of differences from it, over finite numbers
-  Buffer<double> error_squares, worst;  ///< the largest error
+  /// Of every column: a finite number, that of the first row if it is; sum and squares of differences from it, over finite
+  /// numbers; squares of errors; the largest error.
+  std::array<Buffer<double>, 5> sums;
   int64_t num_rows = 0;
 };
 
