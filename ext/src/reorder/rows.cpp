@@ -2,7 +2,7 @@
 // whose place lies outside are passed over, so that a table can be streamed past a window of its permutation; rows of
 // whole cache lines are written past the caches, as a window is much larger. Rows are summed by node from edges that
 // come ordered by node: shares are cut where a node ends, so that a node has one owner, which adds in the order of edges.
-#include <bit>
+#include <tiering/codec/codes.hpp>
 #include <tiering/line_writer.hpp>
 #include <tiering/parallel.hpp>
 #include <tiering/reorder.hpp>
@@ -54,24 +54,12 @@ void place_rows(const RowsView& table, std::span<const Id> places, int64_t first
 }
 
 constexpr int64_t kEdgesAhead = 4;  // edges fetched ahead
-constexpr uint32_t kHalfInfinity = 0x0f800000;
 
-/// Bits of float16 as float, by whole numbers and one exact multiplication, so that compilers make vectors of it.
-float widened_half(uint16_t half) {
-  const uint32_t magnitude = static_cast<uint32_t>(half & 0x7fff) << 13;
-  const uint32_t finite = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) * 0x1p112f);
-  const uint32_t bits = magnitude >= kHalfInfinity ? magnitude | 0x7f800000 : finite;
-  return std::bit_cast<float>(bits | static_cast<uint32_t>(half & 0x8000) << 16);
-}
-
-struct Half {
-  uint16_t bits;
-  explicit operator float() const { return widened_half(bits); }
-};
-
-struct Brain {
-  uint16_t bits;
-  explicit operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+/// A number in the code of a codec.
+template <typename Codec>
+struct Coded {
+  typename Codec::Code code;
+  explicit operator float() const { return Codec::decode(code, 1, 0); }
 };
 
 template <typename T>
@@ -140,9 +128,9 @@ void add_edges(const NumberRows& rows, const Ends<Id>& ends, const RowSums& out,
     const int64_t begin = node_cut(ends.nodes, threads, t), end = node_cut(ends.nodes, threads, t + 1);
     switch (rows.kind) {
       case NumberKind::kFloat16:
-        return add_share<Half>(rows, ends, out, begin, end);
+        return add_share<Coded<codec::Float16>>(rows, ends, out, begin, end);
       case NumberKind::kBFloat16:
-        return add_share<Brain>(rows, ends, out, begin, end);
+        return add_share<Coded<codec::BFloat16>>(rows, ends, out, begin, end);
       case NumberKind::kFloat32:
         return add_share<float>(rows, ends, out, begin, end);
       case NumberKind::kFloat64:

@@ -1,7 +1,7 @@
 // The codecs, one struct each: how a stored code becomes a float32, and a float32 a code. CPU and GPU share them, and give
 // the same bits: every step is one IEEE operation, ties to even, or one on whole numbers; no product is added to; a result
-// is 0 or normal where a code of fewer bits is decoded, so flushing subnormals changes nothing; and subnormal codes are
-// decoded as whole numbers. Loops over them become vectors: there are selects, no branches.
+// is 0 or normal where a code of fewer bits is decoded, so flushing subnormals changes nothing; and a subnormal code
+// is a difference of normal numbers. Loops over them become vectors: there are selects, no branches.
 #pragma once
 
 #include <cstdint>
@@ -38,11 +38,11 @@ struct Float16 {
   using Code = uint16_t;
   static constexpr bool kScaled = false;
   TIERING_SHARED static constexpr float decode(uint16_t code, float, int32_t) {
-    const uint32_t size = code & 0x7fffU;
-    const uint32_t small = bits_of(static_cast<float>(static_cast<int32_t>(size)) * 0x1p-24f);
-    const uint32_t finite = size < 0x400 ? small : (size << 13) + (112U << 23);
-    const uint32_t quiet = size > 0x7c00 ? 0x400000U : 0U;  // of NaN
-    return of_bits((size < 0x7c00 ? finite : (size << 13) | kInfinity | quiet) | (code & 0x8000U) << 16);
+    const uint32_t size = (code & 0x7fffU) << 13;
+    const uint32_t small = bits_of(of_bits(size + bits_of(0x1p-14f)) - 0x1p-14f);
+    const uint32_t finite = size < 0x400 << 13 ? small : size + (112U << 23);
+    const uint32_t quiet = size > 0x7c00 << 13 ? 0x400000U : 0U;  // of NaN
+    return of_bits((size < 0x7c00 << 13 ? finite : size | kInfinity | quiet) | (code & 0x8000U) << 16);
   }
   TIERING_SHARED static constexpr uint16_t encode(float x, float, int32_t) {
     const uint32_t size = bits_of(x) & ~kSign;
@@ -71,9 +71,9 @@ struct Float8 {
   using Code = uint8_t;
   static constexpr bool kScaled = true;
   TIERING_SHARED static constexpr float decode(uint8_t code, float scale, int32_t) {
-    const uint32_t size = code & 127U;
-    const uint32_t small = bits_of(static_cast<float>(static_cast<int32_t>(size)) * 0x1p-9f);
-    return of_bits((size < 8 ? small : (size << 20) + (120U << 23)) | (code & 128U) << 24) * scale;
+    const uint32_t size = (code & 127U) << 20;
+    const uint32_t small = bits_of(of_bits(size + bits_of(0x1p-6f)) - 0x1p-6f);
+    return of_bits((size < 8 << 20 ? small : size + (120U << 23)) | (code & 128U) << 24) * scale;
   }
   TIERING_SHARED static constexpr uint8_t encode(float x, float scale, int32_t) {
     const float scaled = x / scale;
