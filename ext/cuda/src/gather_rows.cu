@@ -61,24 +61,21 @@ struct Numbers {
                    : codec.delivered == Encoding::float16 ? unsigned{codec::Float16::encode(x, 1, 0)}
                                                           : unsigned{codec::BFloat16::encode(x, 1, 0)};
     }
-    const int64_t bytes = out_bytes(table);
-    const bool whole = codec.dim % kCount == 0 && reinterpret_cast<uintptr_t>(to) % bytes == 0;
-    if (codec.delivered == Encoding::float32) {
-      if (whole) {
-        *reinterpret_cast<uint4*>(to) = uint4{numbers[0], numbers[1], numbers[2], numbers[3]};
-        return;
-      }
-      TIERING_UNROLL
-      for (int k = 0; k < kCount; ++k)
-        if (begin + k < codec.dim) reinterpret_cast<unsigned*>(to)[k] = numbers[k];
+    const bool wide = codec.delivered == Encoding::float32;
+    const bool whole = codec.dim % kCount == 0 && reinterpret_cast<uintptr_t>(to) % out_bytes(table) == 0;
+    if (whole && wide) {
+      *reinterpret_cast<uint4*>(to) = uint4{numbers[0], numbers[1], numbers[2], numbers[3]};
+    } else if (whole) {
+      *reinterpret_cast<uint2*>(to) = uint2{numbers[0] | numbers[1] << 16, numbers[2] | numbers[3] << 16};
     } else {
-      if (whole) {
-        *reinterpret_cast<uint2*>(to) = uint2{numbers[0] | numbers[1] << 16, numbers[2] | numbers[3] << 16};
-        return;
-      }
       TIERING_UNROLL
-      for (int k = 0; k < kCount; ++k)
-        if (begin + k < codec.dim) reinterpret_cast<unsigned short*>(to)[k] = static_cast<unsigned short>(numbers[k]);
+      for (int k = 0; k < kCount; ++k) {
+        if (begin + k >= codec.dim) continue;
+        if (wide)
+          reinterpret_cast<unsigned*>(to)[k] = numbers[k];
+        else
+          reinterpret_cast<unsigned short*>(to)[k] = static_cast<unsigned short>(numbers[k]);
+      }
     }
   }
 };
@@ -187,18 +184,11 @@ void gather_rows(const RowTable& table, const GatherRequest& request, const Gath
     }
   };
   if (decoded) return codec::visit(table.codec.stored, [&](auto kind) { run(gather<Numbers<decltype(kind)>>); });
-  switch (copy.width) {
-    case 16:
-      return run(gather<Word<uint4>>);
-    case 8:
-      return run(gather<Word<uint2>>);
-    case 4:
-      return run(gather<Word<unsigned>>);
-    case 2:
-      return run(gather<Word<unsigned short>>);
-    default:
-      return run(gather<Word<unsigned char>>);
-  }
+  if (copy.width == 16) return run(gather<Word<uint4>>);
+  if (copy.width == 8) return run(gather<Word<uint2>>);
+  if (copy.width == 4) return run(gather<Word<unsigned>>);
+  if (copy.width == 2) return run(gather<Word<unsigned short>>);
+  run(gather<Word<unsigned char>>);
 }
 
 }  // namespace tiering::cuda
