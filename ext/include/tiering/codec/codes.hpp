@@ -27,6 +27,19 @@ TIERING_SHARED constexpr float nearest_whole(float x) {
   return (bits_of(x) & ~kSign) < bits_of(0x1p23f) ? rounded : x;
 }
 
+/// The magnitude of a float of fewer bits, `least` its smallest normal number, whose fraction begins where float32's does.
+TIERING_SHARED constexpr uint32_t widened(uint32_t size, float least) {
+  return size < 1U << 23 ? bits_of(of_bits(size + bits_of(least)) - least) : size + bits_of(least) - (1U << 23);
+}
+
+/// The reverse, without the last `dropped` bits, to the nearest.
+TIERING_SHARED constexpr uint32_t narrowed(uint32_t size, float least, int dropped) {
+  const float shift = least * static_cast<float>(1 << dropped);
+  const uint32_t small = bits_of(of_bits(size) + shift) - bits_of(shift);
+  const uint32_t half = (1U << (dropped - 1)) - 1 + (size >> dropped & 1);
+  return size < bits_of(least) ? small : ((size + half) >> dropped) - ((bits_of(least) - (1U << 23)) >> dropped);
+}
+
 struct Float32 {
   using Code = uint32_t;
   static constexpr bool kScaled = false;
@@ -39,19 +52,14 @@ struct Float16 {
   static constexpr bool kScaled = false;
   TIERING_SHARED static constexpr float decode(uint16_t code, float, int32_t) {
     const uint32_t size = (code & 0x7fffU) << 13;
-    const uint32_t small = bits_of(of_bits(size + bits_of(0x1p-14f)) - 0x1p-14f);
-    const uint32_t finite = size < 0x400 << 13 ? small : size + (112U << 23);
     const uint32_t quiet = size > 0x7c00 << 13 ? 0x400000U : 0U;  // of NaN
-    return of_bits((size < 0x7c00 << 13 ? finite : size | kInfinity | quiet) | (code & 0x8000U) << 16);
+    return of_bits((size < 0x7c00 << 13 ? widened(size, 0x1p-14f) : size | kInfinity | quiet) | (code & 0x8000U) << 16);
   }
   TIERING_SHARED static constexpr uint16_t encode(float x, float, int32_t) {
     const uint32_t size = bits_of(x) & ~kSign;
-    const uint32_t small = bits_of(of_bits(size) + 0.5f) - bits_of(0.5f);
-    const uint32_t normal = ((size + 0xfff + ((size >> 13) & 1)) >> 13) - (112U << 10);
-    const uint32_t finite = size < bits_of(0x1p-14f) ? small : normal;
-    const uint32_t nan = 0x7e00 | (size >> 13 & 0x1ff);
-    const uint32_t infinite = size > kInfinity ? nan : 0x7c00;
-    return static_cast<uint16_t>((size < bits_of(65536.0f) ? finite : infinite) | (bits_of(x) & kSign) >> 16);
+    const uint32_t infinite = size > kInfinity ? 0x7e00 | (size >> 13 & 0x1ff) : 0x7c00;
+    const uint32_t coded = size < bits_of(65536.0f) ? narrowed(size, 0x1p-14f, 13) : infinite;
+    return static_cast<uint16_t>(coded | (bits_of(x) & kSign) >> 16);
   }
 };
 
@@ -71,17 +79,11 @@ struct Float8 {
   using Code = uint8_t;
   static constexpr bool kScaled = true;
   TIERING_SHARED static constexpr float decode(uint8_t code, float scale, int32_t) {
-    const uint32_t size = (code & 127U) << 20;
-    const uint32_t small = bits_of(of_bits(size + bits_of(0x1p-6f)) - 0x1p-6f);
-    return of_bits((size < 8 << 20 ? small : size + (120U << 23)) | (code & 128U) << 24) * scale;
+    return of_bits(widened((code & 127U) << 20, 0x1p-6f) | (code & 128U) << 24) * scale;
   }
   TIERING_SHARED static constexpr uint8_t encode(float x, float scale, int32_t) {
-    const float scaled = x / scale;
-    const uint32_t magnitude = bits_of(scaled) & ~kSign;
-    const uint32_t size = magnitude < bits_of(448.0f) ? magnitude : bits_of(448.0f);
-    const uint32_t small = bits_of(of_bits(size) + 0x1p14f) - bits_of(0x1p14f);
-    const uint32_t normal = ((size + 0x7ffff + ((size >> 20) & 1)) >> 20) - (120U << 3);
-    return static_cast<uint8_t>((size < bits_of(0x1p-6f) ? small : normal) | (bits_of(x) & kSign) >> 24);
+    const uint32_t size = bits_of(x / scale) & ~kSign, most = bits_of(448.0f);
+    return static_cast<uint8_t>(narrowed(size < most ? size : most, 0x1p-6f, 20) | (bits_of(x) & kSign) >> 24);
   }
 };
 
