@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
 
 import tiering
+from tiering.codecs import fit_codec
 from tiering.errors import BudgetError, CapabilityError, InputError
 from tiering.loader.tiered_tensor import source as source_module
 
@@ -288,6 +289,96 @@ def test_code_of_the_page_runs(tmp_path, monkeypatch, capsys):
     for code in re.findall(r"^```python\n(.*?)^```$", page, re.M | re.S):
         exec(compile(code, "tiered-tensor.md", "exec"), names)  # noqa: S102 - our own page
     assert "256 rows in host memory; 9,744 rows in" in capsys.readouterr().out
+
+
+def coded(tensor: torch.Tensor, name: str) -> torch.Tensor:
+    """The rows as a codec gives them back, as float32, or what of 16 bits the tensor has."""
+    dtype = tensor.dtype if tensor.dtype in (torch.float16, torch.bfloat16) else torch.float32
+    rows = tensor.reshape(len(tensor), -1).float().numpy()
+    codec = fit_codec(name, [rows], rows.shape[1], "float32", "test")
+    delivered = codec.decode(codec.encode(rows), str(dtype).removeprefix("torch."))
+    return torch.from_numpy(delivered.view(np.uint8)).view(dtype).view(tensor.shape)
+
+
+@pytest.mark.parametrize("name", ["int8", "float8_e4m3", "bfloat16", "float16", "float32"])
+def test_rows_are_stored_by_a_codec(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(source_module, "_ENCODED_BYTES", 200)  # blocks of a few rows
+    generator = torch.Generator().manual_seed(1)
+    for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int64):
+        tensor = (100 * torch.randn((50, 3, 2), generator=generator)).to(dtype)
+        expected = coded(tensor, name)
+        for source in (tensor, map_file(tensor, tmp_path / "table", 16)):
+            tiered = tiering.tiered(source, dtype=name, order=torch.rand(50), device="cpu", threads=2)
+            assert (tiered.dtype, tiered.shape) == (expected.dtype, expected.shape)
+            for ids in ([7, 0, 7, 49], np.arange(50), []):
+                assert torch.equal(tiered[ids], expected[ids])
+            out = torch.empty_like(expected[:2])
+            assert tiered.gather([3, 1], out=out) is out
+            assert torch.equal(out, expected[[3, 1]])
+            assert (tiered.codec is None) == (name == str(dtype).removeprefix("torch."))
+            if tiered.codec is not None:
+                nbytes = tiered.codec.row_bytes
+                assert tiered.placement()["cpu"] == {"rows": 50, "bytes": 50 * nbytes, "where": "host memory"}
+                assert sum(tier.bytes for tier in tiered.counters.tiers.values()) == 56 * nbytes
+
+
+def test_the_codec_is_said_and_the_tensor_not_needed():
+    tensor = torch.randint(0, 100, (300, 4)).float()
+    x = tiering.tiered(tensor, dtype="int8", device="cpu")
+    tensor.share_memory_().zero_()
+    assert repr(x) == "<TieredTensor (300, 4) torch.float32 on cpu, stored as int8 (exact): 300 rows in host memory>"
+    assert float(x[:].abs().sum()) > 0
+    for of, found in (("auto", "float16"), (torch.float16, "float16")):
+        assert tiering.tiered(torch.full((3, 2), 0.5), dtype=of, device="cpu").codec.name == found
+    x = tiering.tiered(torch.full((3, 2), 0.1), dtype="auto", device="cpu")
+    assert (x.codec, x.loss) == (None, None)
+    x = tiering.tiered(torch.rand(50, 3), dtype="int8", device="cpu")
+    assert re.search(r"as int8 \(rms 0\.00\d+, largest .*; worst column \d .*; 0 of 3 columns exact\)", repr(x))
+
+
+@forks
+def test_forked_workers_decode():
+    tensor = torch.rand(100, 8)
+    x = tiering.tiered(tensor, dtype="int8", device="cpu", threads=1)
+    loader = DataLoader(
+        x, None, sampler=BatchSampler(SequentialSampler(range(100)), 40, False), num_workers=2,
+        multiprocessing_context="fork",
+    )  # fmt: skip
+    assert torch.equal(torch.cat(list(loader)), coded(tensor, "int8"))
+
+
+NAN, FAR = torch.zeros(2, 9, 3), torch.zeros(2, 3)
+NAN[1, 7, 2], FAR[1, 2] = float("nan"), 1e5
+
+
+@pytest.mark.parametrize(
+    ("tensor", "dtype", "message"),
+    [
+        (NAN, "int8", "row 1, column 23 is nan, which int8 cannot hold; store the table as float32, float16 or bf"),
+        (
+            FAR,
+            "float16",
+            "row 1, column 2 is 100000, which float16 cannot hold; store the table as float32 or bfloat16",
+        ),
+        (FAR.long() * 1000, "int8", "row 1, column 2 is 100000000, and codecs hold whole numbers up to 2.24"),
+        (FAR, "int4", "dtype: expected auto, float32, float16, bfloat16, float8_e4m3, int8, found 'int4'"),
+        (FAR.bool(), "int8", "dtype: int8 stores float16, .*, int64, found a tensor of bool"),
+        (FAR.to(torch.complex64), "float16", "found a tensor of complex64"),
+    ],
+)
+def test_what_a_codec_cannot_store(monkeypatch, tensor, dtype, message):
+    monkeypatch.setattr(source_module, "_ENCODED_BYTES", 1)
+    with pytest.raises(InputError, match=message):
+        tiering.tiered(tensor, dtype=dtype, device="cpu")
+
+
+def test_too_little_memory_for_encoded_rows(monkeypatch):
+    monkeypatch.setattr(source_module, "available_memory", lambda: 4000)
+    assert len(tiering.tiered(torch.rand(1000, 4), dtype="int8", device="cpu")) == 1000
+    with pytest.raises(
+        BudgetError, match=r"dtype: rows as int8 need 3.91 KiB, and 3.906 KiB of memory .* may lie on SSD"
+    ):
+        tiering.tiered(torch.rand(1001, 4), dtype="int8", device="cpu")
 
 
 def test_tiering_alone_does_not_load_torch():

@@ -67,6 +67,31 @@ def test_rows_are_those_of_the_tensor(gpu, tmp_path, on_disk, ordered, sizes):
         assert gpu.live("registered") == 0, "host memory was unlocked"
 
 
+@pytest.mark.parametrize("name", ["int8", "float8_e4m3", "bfloat16"])
+@pytest.mark.parametrize("share", [0, "30%", "100%"])
+def test_the_gpu_decodes(gpu, tmp_path, name, share):
+    free = gpu.live("bytes")
+    for dtype in (torch.float32, torch.float16):
+        tensor = torch.randn((200, 7), generator=torch.Generator().manual_seed(3)).to(dtype)
+        np.save(tmp_path / "table.npy", tensor.numpy())
+        given = np.load(tmp_path / "table.npy", mmap_mode="r")
+        expected = tiering.tiered(tensor, dtype=name, device="cpu")
+        order = torch.rand(200)
+        with tiering.tiered(given, dtype=name, gpu=share, order=order, device="cuda", threads=2) as tiered:
+            ids = torch.randint(0, 200, (900,))
+            assert torch.equal(rows_of(tiered, ids), expected[ids])
+            out = torch.empty((3, 7), dtype=dtype)
+            tiered.gather([5, 5, 7], out=out)
+            rows_of(tiered, [0])
+            assert torch.equal(out, expected[[5, 5, 7]])
+            assert tiered.placement()["gpu"]["rows"] == {0: 0, "30%": 60, "100%": 200}[share]
+            counted = sum(tier.bytes for tier in tiered.counters.tiers.values())
+            assert counted == 904 * tiered.codec.row_bytes
+            assert gpu.live("bytes") - free >= tiered.placement()["gpu"]["bytes"]
+        del tiered
+        assert (gpu.live("bytes"), gpu.live("registered")) == (free, 0)
+
+
 def test_no_rows(gpu):
     tiered = tiering.tiered(torch.zeros(0, 4), gpu="50%", order=[], device="cuda")
     assert tiered[[]].shape == (0, 4)

@@ -6,6 +6,7 @@ Copied rows have positions 0, 1, ... in the order of the tiers gpu, cpu. The ten
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -15,8 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
+from tiering.artifacts.manifest import storage_dtype
 from tiering.artifacts.reader import find_mapping
+from tiering.codecs import AUTO, CODECS, DELIVERED, Codec, CodecLoss, LossMeter, fit_codec, float_rows, half_holds
 from tiering.errors import BudgetError, InputError
+from tiering.formats.features import FEATURE_DTYPES
 from tiering.formats.layout import TIERS, SsdRows, TypeLayout
 from tiering.formats.scores import Scores
 from tiering.loader.tables.resident import anonymous
@@ -29,18 +33,22 @@ if TYPE_CHECKING:
 Ids = npt.NDArray[np.int64]
 WHAT = "tiered tensor"  # name in messages
 _COPY_BYTES = 64 * 1024 * 1024
+_ENCODED_BYTES = 16 * 1024 * 1024  # of the tensor, that are encoded together
+_LOOK_BYTES = 1024 * 1024  # in which `AUTO` looks for a number that float16 cannot hold
 _MEMORY_FILES = ("/memfd:", "/dev/", "/SYSV", "/anon_hugepage")
 
 
 @dataclass(frozen=True)
 class SourceTensor:
-    """Rows of a contiguous tensor, read where they lie."""
+    """Rows of a contiguous tensor, read where they lie, or as a codec stores them."""
 
     owner: torch.Tensor | npt.NDArray[Any]  # the object that keeps the memory alive
-    data: npt.NDArray[np.uint8]  # bytes of all rows, shape (rows x bytes of a row,)
+    data: npt.NDArray[np.uint8]  # bytes of all stored rows, shape (rows x bytes of a row,)
     shape: tuple[int, ...]
-    dtype: torch.dtype
+    dtype: torch.dtype  # of delivered rows
     file: Path | None  # the file on disk that the tensor is mapped from; None for a tensor in memory
+    codec: Codec | None = None
+    loss: CodecLoss | None = None
 
     @classmethod
     def of(cls, tensor: Any) -> SourceTensor:
@@ -77,9 +85,53 @@ class SourceTensor:
         return self.shape[0]
 
     @property
-    def row_bytes(self) -> int:
-        """Bytes of a row."""
+    def out_bytes(self) -> int:
+        """Bytes of a delivered row."""
         return math.prod(self.shape[1:]) * self.dtype.itemsize
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a stored row."""
+        return self.out_bytes if self.codec is None else self.codec.row_bytes
+
+    @property
+    def dtype_name(self) -> str:
+        """Name of `dtype` in tables and codecs."""
+        return str(self.dtype).removeprefix("torch.")
+
+    def encode(self, name: str, threads: int) -> SourceTensor:
+        """Return the rows as the codec `name` stores them, in memory; the tensor itself where that is its dtype."""
+        import torch
+
+        if name not in (AUTO, *CODECS):
+            raise InputError(f"dtype: expected {', '.join((AUTO, *CODECS))}, found {name!r}")
+        dtype, dim = self.dtype_name, self.row_bytes // self.dtype.itemsize
+        if name == AUTO:
+            halves = dtype == "float32" and all(half_holds(rows) for _, rows in self._blocks(dtype, _LOOK_BYTES))
+            name = "float16" if halves else dtype
+        if name == dtype:
+            return self
+        if dtype not in FEATURE_DTYPES:
+            raise InputError(f"dtype: {name} stores {', '.join(FEATURE_DTYPES)}, found a tensor of {dtype}")
+        needed, free = self.num_rows * CODECS[name].stored_bytes(dim), available_memory()
+        if needed > free:
+            raise BudgetError(
+                f"dtype: rows as {name} need {format_bytes(needed)}, and {format_bytes(free)} of memory are free; lay "
+                "the table out instead (tiering layout): its rows may lie on SSD"
+            )
+        codec = fit_codec(name, (rows for _, rows in self._blocks(dtype, _ENCODED_BYTES)), dim, dtype, WHAT, threads)
+        delivered, meter, stored = dtype if dtype in DELIVERED else "float32", LossMeter(codec), anonymous(needed)
+        codec.rows(delivered)  # refuses what it cannot deliver
+        out = stored.reshape(self.num_rows, codec.row_bytes)
+        for first, rows in self._blocks(dtype, _ENCODED_BYTES):
+            meter.encode(float_rows(rows, dtype, WHAT, first), threads, out[first : first + len(rows)])
+        return SourceTensor(stored, stored, self.shape, getattr(torch, delivered), None, codec, meter.loss())
+
+    def _blocks(self, dtype: str, nbytes: int) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+        """Yield the rows of a tensor of `dtype` front to back, shape (n, elements), after the number of the first."""
+        rows, step = self.data.reshape(-1, self.row_bytes), max(1, nbytes // self.row_bytes)
+        for first in range(0, len(rows), step):
+            yield first, np.require(rows[first : first + step].view(storage_dtype(dtype)), requirements="A")
 
     def require_unmoved(self) -> None:
         """Raise `InputError` if torch has moved the tensor (``share_memory_``), which frees the memory read here."""
@@ -175,7 +227,7 @@ class TensorPlacement:
         gpu = self.rows["gpu"].size
         ends = [0, gpu, gpu, self.copied if self.source.file is not None else count, count]
         ranges = dict(zip(TIERS, pairwise(ends), strict=True))
-        return TypeLayout("rows", count, self.source.row_bytes, "uint8", ranges, SsdRows(0, 0, 1, 0))
+        return TypeLayout("rows", count, self.source.out_bytes, "uint8", ranges, SsdRows(0, 0, 1, 0))
 
 
 def place_rows(

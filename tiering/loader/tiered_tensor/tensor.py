@@ -48,7 +48,9 @@ class HostTensorRows(HostRows):
         copies = source.copy_rows(placement.rows["cpu"], threads, 8 * source.num_rows * placement.needs_table)
         cpu, ssd = (copies, placement.rest) if source.file is not None else (placement.rest, None)
         ends = [end for _, end in entry.ranges.values()]
-        super().__init__(WHAT, entry, native.TieredTable(source.row_bytes, ends, None, [], cpu, None, ssd=ssd), threads)
+        codec = None if source.codec is None else source.codec.rows(source.dtype_name)
+        table = native.TieredTable(source.row_bytes, ends, None, [], cpu, None, ssd=ssd, codec=codec)
+        super().__init__(WHAT, entry, table, threads)
         self._what, self._file = WHAT, source.file
 
     def ids_on_device(self, ids: Any) -> torch.Tensor:
@@ -69,14 +71,27 @@ class GpuTensorRows(GpuRows):
     """Rows of a tensor by position, gathered by a GPU."""
 
     def __init__(self, placement: TensorPlacement, device: Device, max_sms: int | str, threads: int) -> None:
-        sms = parse_sms(max_sms)
-        super().__init__(WHAT, load_tensor_tiers(placement, device, threads), sms)
+        import torch
+
         self._placement, self._source, self._threads = placement, placement.source, threads
+        codec = self._source.codec
+        parameters = (codec.scale, codec.offset) if codec is not None and codec.scaled else ()
+        self._parameters = [torch.from_numpy(column).to(device.torch_device) for column in parameters]
+        super().__init__(WHAT, load_tensor_tiers(placement, device, threads), parse_sms(max_sms))
+        self.row_bytes = self._source.row_bytes
 
     def take(self, positions: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
         """Return the rows at `positions`, as bytes; positions of no tier are passed over."""
         self.device.keep([positions])
         return self.gather(positions, out=out, checked=False)
+
+    def table_over(self, staged: int) -> cuda.RowTable:
+        """Return all rows; those of the mapped file at the address `staged`."""
+        memory, source, parts = self._memory, self._source, None
+        if source.codec is not None:
+            scale, offset = [column.data_ptr() for column in self._parameters] or (0, 0)
+            parts = (source.codec.name, source.dtype_name, source.codec.dim, scale, offset)
+        return cuda.RowTable(self.device.index, source.row_bytes, self._ends, memory.gpu, [], memory.cpu, staged, parts)
 
     def _make_staging(self) -> StagedRows | None:
         if not self._entry.rows("ssd"):
@@ -164,6 +179,8 @@ class TieredTensor(IndexedRows):
         self.shape = torch.Size(self._source.shape)
         self.dtype: torch.dtype = self._source.dtype
         self.device: torch.device = device
+        self.codec, self.loss = self._source.codec, self._source.loss
+        """The codec of the stored rows, and what it loses (`tiering.codecs`); ``None``: rows are as in the tensor."""
 
     def gather(self, ids: Any, out: torch.Tensor | None = None, *, checked: bool = True) -> torch.Tensor:
         """Return the rows of `ids`, in request order: ``tensor[ids]``, on `device`.
@@ -193,7 +210,7 @@ class TieredTensor(IndexedRows):
             check_out(out, (len(wanted), *self.shape[1:]), self.dtype, self.device)
         positions = self._find_positions(wanted, checked or isinstance(rows, HostTensorRows))
         if out is not None:
-            rows.take(positions, out.detach().view(-1).view(torch.uint8).view(len(out), self._source.row_bytes))
+            rows.take(positions, out.detach().view(-1).view(torch.uint8).view(len(out), self._source.out_bytes))
             return out
         return rows.take(positions, None).view(self.dtype).view(len(wanted), *self.shape[1:])
 
@@ -248,7 +265,8 @@ class TieredTensor(IndexedRows):
         )
 
     def __repr__(self) -> str:
-        kind = f"TieredTensor {tuple(self.shape)} {self.dtype} on {self.device}"
+        stored = "" if self.codec is None else f", stored as {self.codec.name} ({self.loss})"
+        kind = f"TieredTensor {tuple(self.shape)} {self.dtype} on {self.device}{stored}"
         if self.closed:
             return f"<{kind} (closed)>"
         tiers = [f"{place['rows']:,} rows in {place['where']}" for place in self.placement().values() if place["rows"]]
@@ -261,6 +279,7 @@ def tiered(
     gpu: str | int = 0,
     cpu: str | int = "auto",
     order: Any = None,
+    dtype: Any = None,
     device: Any = None,
     max_sms: int | str = "auto",
     threads: int | str | None = "auto",
@@ -280,6 +299,11 @@ def tiered(
     order
         Scores: higher is hotter, ties by row number; any real numbers, shape (rows,), or a
         `tiering.formats.scores.Scores` artifact of one node type. ``None``: the first rows are the hottest.
+    dtype
+        How rows are stored: ``int8``, ``float8_e4m3``, ``bfloat16``, ``float16``, ``float32``; ``auto``: ``float16``
+        where it changes no number, else as they are. All rows are encoded into host memory then, and decoded to the
+        tensor's dtype as they are gathered (``float32`` unless it is one of 16 bits), and the tensor is not needed any
+        more. ``None``: rows are not encoded.
     device
         ``cpu``, ``cuda``, ``cuda:1``, a ``torch.device``: where rows arrive. ``None``: ``cuda`` where torch and this
         package can use a GPU, else ``cpu``.
@@ -291,21 +315,24 @@ def tiered(
     Raises
     ------
     InputError, BudgetError, CapabilityError
-        If the tensor is not dense, contiguous and in host memory, or scores or sizes do not fit it; memory of the GPU,
-        or host memory to copy to or to lock, does not suffice (nothing stays taken); the device cannot be used.
+        If the tensor is not dense, contiguous and in host memory, or scores or sizes do not fit it; it has a number
+        that `dtype` cannot store, by row and column; memory of the GPU, or host memory to copy to or to lock, does not
+        suffice (nothing stays taken); the device cannot be used.
 
     Notes
     -----
     On a GPU what is not copied is page-locked where it lies and read by zero copy; of a tensor mapped from a file, the
     `cpu` rows are copied to page-locked memory, and the host reads the rest through two pinned buffers.
 
-    Memory: copied rows, and with `order` a table of positions on the device that gathers, 4 bytes for each row of the
-    tensor (8 from 2^31 on). Ranking takes 24 bytes a row.
+    Memory: copied and encoded rows, and with `order` a table of positions on the device that gathers, 4 bytes for each
+    row of the tensor (8 from 2^31 on). Ranking takes 24 bytes a row.
     """
     require_torch()
     import torch
 
     source, workers = SourceTensor.of(tensor), parse_threads(threads)
+    if dtype is not None:
+        source = source.encode(str(dtype).removeprefix("torch."), workers)
     scores, gpu_rows = parse_order(order, source.num_rows), count_rows(gpu, "gpu", source)
     if device is None:
         device = "cuda" if torch.cuda.is_available() and not cuda.unavailable() else "cpu"
