@@ -85,9 +85,12 @@ def export_command(
     original_order: Annotated[
         bool, flag("Nodes have the ids of the source, not their ranks.", "--original-order")
     ] = False,
+    stored: Annotated[
+        bool, flag("Rows that a codec stored as they are, with its parameters, not decoded.", "--stored")
+    ] = False,
 ) -> None:
     """Write adjacency, features, labels and splits as .npy files for other programs."""
-    call.run_stage("estimate_export", "export_layout", layout, out, original_order=original_order)
+    call.run_stage("estimate_export", "export_layout", layout, out, original_order=original_order, stored=stored)
 
 
 @takes(Group(ClusterOptions), Group(Common, ("threads", "no_verify", "dry_run", "json")))

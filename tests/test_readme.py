@@ -84,9 +84,9 @@ def test_the_page_of_exports_runs(workplace, tiering_cli):
     page = README.parent / "docs" / "exports.md"
     for _, *arguments in commands(page):
         tiering_cli(*arguments).ok()
-    reading, csc, *_ = blocks("python", page)
+    reading, decoding, csc, *_ = blocks("python", page)
     names: dict[str, object] = {}
-    exec(compile(reading + csc, str(page), "exec"), names)  # noqa: S102 - our own page
+    exec(compile(reading + decoding + csc, str(page), "exec"), names)  # noqa: S102 - our own page
     assert next(iter(names["indptr"].values()))[-1] == 20000
 
 

@@ -33,6 +33,8 @@ class Codec:
     scaled: ClassVar[bool] = False
     refused: ClassVar[dict[int, str]] = {}
     """Kinds of numbers that cannot be stored, and the codecs that can hold them."""
+    exchange: ClassVar[tuple[str, ...]] = ()
+    """Dtype of stored numbers, as torch names it, and the parameters that decode them; by default `name`, and none."""
 
     def __init__(self, dim: int, scale: FloatRows | None = None, offset: npt.NDArray[np.int32] | None = None) -> None:
         self.dim, self.scale, self.offset = dim, scale, offset
@@ -61,6 +63,11 @@ class Codec:
                 "deliver them as float32 or bfloat16"
             )
         return self._rows[dtype]
+
+    def delivered(self, dtype: str) -> str:
+        """Return the dtype by which rows of a source of `dtype` are delivered where none is named."""
+        held = dtype != "float16" or self.largest is None or self.largest <= LARGEST_HALF
+        return dtype if dtype in DELIVERED and held else "float32"
 
     def encode(self, rows: FloatRows, threads: int = 1, out: Bytes | None = None) -> Bytes:
         """Return float32 rows as they are stored, shape (rows, `row_bytes`), in `out` if it is given."""

@@ -20,6 +20,7 @@ class Float8(Codec):
     """One byte; one scale for the table, so that it can be exchanged, but for columns of much smaller numbers."""
 
     name, scaled = "float8_e4m3", True
+    exchange = ("float8_e4m3fn", "scale")
     refused: ClassVar[dict[int, str]] = {NOT_FINITE: "float32, float16 or bfloat16", HUGE: "float32 or bfloat16"}
 
     @classmethod

@@ -24,6 +24,7 @@ class Int8(Codec):
     """One byte; a number is ``(code + offset) * scale`` of its column, rounded once."""
 
     name, scaled = "int8", True
+    exchange = ("uint8", "scale", "offset")
     refused: ClassVar[dict[int, str]] = {NOT_FINITE: "float32, float16 or bfloat16", HUGE: "float32 or bfloat16"}
 
     @classmethod

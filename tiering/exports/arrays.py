@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -15,9 +15,10 @@ from tiering import native
 from tiering.artifacts.file_writer import FileWriter, appending_memory
 from tiering.artifacts.manifest import Relation, relation_key, storage_dtype
 from tiering.artifacts.reader import chunks
-from tiering.artifacts.storage import ALIGNMENT, open_raw, write_durably
+from tiering.artifacts.storage import ALIGNMENT, Bytes, open_raw, write_durably
 from tiering.artifacts.writer import DirectoryWriter
-from tiering.errors import FormatError, InternalError
+from tiering.codecs import Codec
+from tiering.errors import FormatError, InputError, InternalError
 from tiering.formats.feature_rows import checked_tables, table_states, take
 from tiering.formats.features import LABEL_VALUES
 from tiering.formats.graph import Graph, graph_errors, relation_folder
@@ -93,7 +94,9 @@ class ExportedArray:
 class ExportPlan:
     """The arrays of an export, in ranks or `original` ids, and what ``export.json`` says of them."""
 
-    def __init__(self, artifact: Layout | Graph, original: bool, budget: Budget, threads: int) -> None:
+    def __init__(
+        self, artifact: Layout | Graph, original: bool, budget: Budget, threads: int, stored: bool = False
+    ) -> None:
         self.graph = artifact.graph if isinstance(artifact, Layout) else artifact
         ranked = self.graph.order is not None
         self.order = "rank" if ranked and not original else "original"
@@ -105,13 +108,20 @@ class ExportPlan:
         self._budget, self._threads, self._restored = budget, threads, ranked and original
         self._adjacency: tuple[Relation | None, tuple[Any, ...]] = (None, ())
         tables: dict[str, Rows] = dict(files)
+        codecs: dict[str, Codec | None] = {}
         if isinstance(artifact, Layout):
             tables = {name: TierRows(artifact, name) for name in artifact.feature_types}
+            codecs = {name: artifact.codec(name) for name in tables}
+        elif stored:
+            raise InputError(f"stored: {artifact.path} is a graph, and codecs store rows of layouts; name a layout")
+        self._forms = {name: RowForm.of(table, codecs.get(name), stored, threads) for name, table in tables.items()}
         shape = GraphShape.of(self.graph, tables=False)
         relabelled = ReorderPlan(shape, budget, threads).least_memory(features=False) if self._restored else 0
         needs = [
-            minimum_memory(table, self._is_ordered(table), self._sizes(table)) + self._held(table) + 2 * PIECE_BYTES
-            for table in tables.values()
+            minimum_memory(table, self._is_ordered(table), self._sizes(table))
+            + self._held(name, table)
+            + 2 * PIECE_BYTES
+            for name, table in tables.items()
         ]
         budget.require(max(COPY_MEMORY, relabelled, *needs), "pieces of what is exported")
         relations = [self._add_relation(edges, shape) for edges in shape.edges]
@@ -135,10 +145,11 @@ class ExportPlan:
         """Return the sizes of pieces in which rows are read: small tables need little memory."""
         return Sizes(chunk=max(1, min(PIECE_BYTES if self._is_ordered(table) else _CHUNK_BYTES, table.bytes)))
 
-    def _held(self, table: Rows) -> int:
+    def _held(self, name: str, table: Rows) -> int:
         """Return the memory of rows in addition to what `tiering.reorder.rows` plans, in bytes."""
         pieces = table.pieces_memory(self._sizes(table).piece_rows(table)) if isinstance(table, TierRows) else 0
-        return pieces + appending_memory(table.bytes)
+        written = table.rows * self._forms[name].row_bytes
+        return pieces + appending_memory(written) + min(PIECE_BYTES, written)
 
     def _add(self, name: str, dtype: str, shape: tuple[int, ...], append: Any, stored: str = "") -> Entry:
         self.arrays.append(ExportedArray(name, stored or dtype, shape, append))
@@ -256,31 +267,67 @@ class ExportPlan:
         yield array.nbytes
 
     def _add_features(self, node_type: str, table: Rows) -> Entry:
-        """Add the feature rows of a type; bfloat16 as int16, which torch views as bfloat16."""
-        begin, held, sizes = len(self.arrays), self._held(table), self._sizes(table)
-        maps: tuple[Any, Any] = (None, None)
-        if not self._is_ordered(table):
-            new_to_old, old_to_new = self.graph.new_to_old(node_type), self.graph.old_to_new(node_type)
-            maps = (old_to_new, new_to_old) if self.order == "original" else (new_to_old, old_to_new)
-        budget, threads = self._budget.without(held), self._threads
-        rows = plan_rows(table, self._is_ordered(table), budget, sizes)
-
-        def append(file: FileWriter, writer: ExportWriter) -> Iterator[int]:
-            """Append the rows after those that the file has."""
-            if not table.bytes:
-                return
-            start, scratch = file.done // table.row_bytes, writer.path / SCRATCH
-            yield start * table.row_bytes
-            with PermutedRows(table, *maps, budget=budget, scratch=scratch, threads=threads, sizes=sizes) as source:
-                for first, piece in source.chunks(start, table.rows):
-                    file.append(piece, first * table.row_bytes)
-                    yield piece.nbytes
-
-        stored = "int16" if table.dtype == "bfloat16" else table.dtype
-        entry = self._add(f"nodes/{node_type}/feat", table.dtype, (table.rows, table.dim), append, stored)
+        """Add the feature rows of a type, and the parameters that decode them where they are exported as stored."""
+        begin, held, form = len(self.arrays), self._held(node_type, table), self._forms[node_type]
+        name, budget = f"nodes/{node_type}/feat", self._budget.without(held)
+        rows = plan_rows(table, self._is_ordered(table), budget, self._sizes(table))
+        append = partial(self._append_rows, node_type=node_type, table=table, budget=budget)
+        entry = self._add(name, form.dtype, (table.rows, table.dim), append, form.stored)
+        entry |= {"codec": form.codec} if form.codec else {}
+        for key, values in form.parameters.items():
+            append = partial(self._append_nodes, array=values, new_ids=None)
+            entry[key] = self._add(f"{name}_{key}", values.dtype.name, values.shape, append)
         costs = (rows.memory + held, rows.disk_read(table), rows.bytes_scratch)
         self._add_step(begin, f"features of {node_type}", rows.how, *costs, table.rows, "row")
         return entry
+
+    def _append_rows(
+        self, file: FileWriter, writer: ExportWriter, node_type: str, table: Rows, budget: Budget
+    ) -> Iterator[int]:
+        """Append the rows after those that the file has."""
+        form = self._forms[node_type]
+        maps: tuple[Any, Any] = (None, None)
+        if not table.bytes:
+            return
+        if not self._is_ordered(table):
+            new_to_old, old_to_new = self.graph.new_to_old(node_type), self.graph.old_to_new(node_type)
+            maps = (old_to_new, new_to_old) if self.order == "original" else (new_to_old, old_to_new)
+        start, step = file.done // form.row_bytes, max(1, PIECE_BYTES // form.row_bytes)
+        yield start * form.row_bytes
+        with PermutedRows(
+            table, *maps, budget=budget, scratch=writer.path / SCRATCH, threads=self._threads, sizes=self._sizes(table)
+        ) as source:
+            for first, piece in source.chunks(start, table.rows):
+                for at in range(0, len(piece), step):
+                    rows = form.convert(piece[at : at + step])
+                    file.append(rows, (first + at) * form.row_bytes)
+                    yield rows.nbytes
+
+
+@dataclass(frozen=True)
+class RowForm:
+    """The form in which rows of a table are exported."""
+
+    dtype: str  # of the numbers, as torch names it
+    stored: str  # of the file: numpy has no bfloat16, and no float8
+    row_bytes: int
+    convert: Callable[[Bytes], AnyArray]  # returns rows in this form
+    codec: str = ""  # the codec that stored the rows, where they are not decoded
+    parameters: Mapping[str, AnyArray] = field(default_factory=dict)  # of that codec, by name
+
+    @classmethod
+    def of(cls, table: Rows, codec: Codec | None, stored: bool, threads: int) -> RowForm:
+        """Return the form of a table's rows: as they are, decoded, or as they are `stored`, without padding."""
+        if codec is None:
+            named = "int16" if table.dtype == "bfloat16" else table.dtype
+            return cls(table.dtype, named, table.row_bytes, lambda rows: rows)
+        dtype, *names = (codec.exchange or (codec.name,)) if stored else (codec.delivered(table.dtype),)
+        named = {"bfloat16": "int16", "float8_e4m3fn": "uint8"}.get(dtype, dtype)
+        row_bytes = codec.dim * storage_dtype(named).itemsize
+        if not stored:
+            return cls(dtype, named, row_bytes, lambda rows: codec.decode(rows, dtype, threads))
+        parameters = {name: getattr(codec, name) for name in names}
+        return cls(dtype, named, row_bytes, lambda rows: rows[:, :row_bytes], codec.name, parameters)
 
 
 def _append_array(

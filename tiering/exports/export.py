@@ -50,19 +50,22 @@ def write_export(
     out: str | os.PathLike[str],
     *,
     original_order: bool = False,
+    stored: bool = False,
     threads: int | str | None = None,
     memory: str | int | Budget | None = None,
     force: bool = False,
 ) -> Export:
     """Write a layout or graph as ``.npy`` files, with ``export.json`` and GraphBolt's ``metadata.yaml``.
 
-    With `original_order` nodes have the ids of the source; by default ids are ranks, if there are any. Cost: every byte
-    is read once and written once, front to back; with `original_order`, ranks are relabelled as a reorder does it.
+    With `original_order` nodes have the ids of the source; by default ids are ranks, if there are any. Rows that a
+    codec stored are decoded; with `stored` they stay as they are, and the codec's parameters are exported too. Cost:
+    every byte is read once and written once, front to back; with `original_order`, ranks are relabelled as a reorder
+    does it.
     """
     budget, workers = parse_memory(memory), parse_threads(threads)
-    plan = ExportPlan(artifact, original_order, budget, workers)
+    plan = ExportPlan(artifact, original_order, budget, workers, stored)
     inputs = {artifact.kind: artifact.digest}
-    options = {"original_order": original_order}
+    options = {"original_order": original_order, **({"stored": True} if stored else {})}
     provenance = {"package": f"tiering {__version__}", "stage": "export", "options": options, "inputs": inputs}
     identity = {**provenance, "inputs": {**inputs, **plan.states}}
     with ExportWriter(out, force=force, identity=identity, reads=(artifact,)) as writer:
@@ -76,7 +79,7 @@ def write_export(
                 with writer.file(path, array.stored, array.shape) as file:
                     for nbytes in array.append(file, writer):
                         bar.update(nbytes)
-        about = {"format": "tiering.export", "version": "1.0", "to": "graphbolt", "order": plan.order}
+        about = {"format": "tiering.export", "version": "1.1", "to": "graphbolt", "order": plan.order}
         document = {**about, "provenance": provenance, **plan.document}
         documents = {"metadata.yaml": graphbolt_metadata(writer.out.name, document), "export.json": document}
         writer.commit({name: (json.dumps(value, indent=1) + "\n").encode() for name, value in documents.items()})

@@ -318,6 +318,7 @@ def export_layout(
     out: Pathlike,
     *,
     original_order: bool = False,
+    stored: bool = False,
     **options: Unpack[StageKeywords],
 ) -> Export:
     """Write a layout or graph as ``.npy`` files for other programs; see `tiering.exports.export.write_export`."""
@@ -333,7 +334,7 @@ def export_layout(
     if run.dry_run:
         from tiering.exports.arrays import ExportPlan
 
-        plan = ExportPlan(artifact, original_order, parse_memory(run.memory), parse_threads(run.threads))
+        plan = ExportPlan(artifact, original_order, parse_memory(run.memory), parse_threads(run.threads), stored)
         return run.estimate(plan.stage(run.path))  # type: ignore[no-any-return]
     if run.verify:
         artifact.verify_reads()
@@ -341,8 +342,9 @@ def export_layout(
 
     with reading(artifact):
         return write_export(
-            artifact, out, original_order=original_order, threads=run.threads, memory=run.memory, force=run.force
-        )
+            artifact, out, original_order=original_order, stored=stored, threads=run.threads, memory=run.memory,
+            force=run.force,
+        )  # fmt: skip
 
 
 def _dry_run(command: Callable[P, Any]) -> Callable[P, Estimate]:
