@@ -60,6 +60,10 @@ STAGES: dict[str, tuple[Stage, tuple[str, ...]]] = {
         lambda inputs, out: pipeline.layout(inputs / "reordered", out, gpu="20%", ssd=[out.with_name("ssd")]),
         ("reordered", "data"),
     ),
+    "layout of coded rows": (
+        lambda inputs, out: pipeline.layout(inputs / "reordered", out, dtype="bfloat16", ssd=[out.with_name("ssd")]),
+        ("reordered", "data"),
+    ),
     "layout of ranked rows": (lambda inputs, out: pipeline.layout(inputs / "ranked", out, gpu="20%"), ("ranked",)),
 }
 

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 import tiering
+from tiering import pipeline
 from tiering.errors import ExistsError, InputError
+from tiering.formats.layout import Layout
 from tiering.pipeline import chain, run_config
 
 CONFIG = """
@@ -63,6 +65,30 @@ def test_goes_on_where_it_stopped(config: Path) -> None:
     config.write_text(CONFIG.replace('"wrpr"', '"degree"'))
     assert done(run_config(config)) == ["score", "reorder", "layout"]
     assert done(run_config(config)) == []
+
+
+def test_rows_stored_by_a_codec(config: Path) -> None:
+    """A dry run counts stored bytes and the pass that fits; another dtype makes the layout again, nothing else."""
+
+    def stored(dtype: str) -> tuple[Any, Any]:
+        config.write_text(CONFIG.replace("[layout]", f"[layout]\ndtype = {dtype}"))
+        return pipeline.estimate_run(config).plans[-1], done(run_config(config))
+
+    plain = pipeline.estimate_run(config).plans[-1]
+    assert any("dtype auto: counted as float32" in note for note in plain.notes)
+    plan, made = stored('"int8"')
+    assert made == ALL and not any("auto" in note for note in plan.notes)
+    rows = next(step for step in plan.steps if step.name == "rows of node")
+    assert next(step for step in plan.steps if step.name == "fit of node").how == "int8"
+    entry = Layout.open(config.parent / "made" / "layout").type_layout("node")
+    assert (entry.codec, entry.row_bytes) == ("int8", 8)  # six columns, a multiple of 4
+    # Rows in memory, a unit with the sum of its page, and a scale and an offset for each column.
+    assert plan.disk_left == 8 * (entry.num_nodes - entry.rows("ssd")) + 4096 + 4 + 6 * 8
+    assert rows.disk_written < sum(step.disk_written for step in plain.steps)
+    assert stored('"int8"')[1] == []
+    assert stored('["node=float16"]')[1] == ["layout"]
+    with pytest.raises(InputError, match=r"chain.toml: \[layout\] dtype: expected auto, .*found 8"):
+        stored("8")
 
 
 def test_notices_a_changed_dataset(config: Path, tiny_dataset: Path) -> None:

@@ -27,14 +27,15 @@ def coded_toy(folder: Path, rows: int = 90) -> Toy:
     for number, (name, (dtype, dim)) in enumerate(TABLES.items()):
         count = rows + 7 * number
         numbers = random.normal(size=(count, dim)) * 10.0 ** random.integers(-3, 3, dim)
+        numbers = np.rint(1000 * numbers) if dtype == "int32" else numbers
         numbers[:, 0], numbers[:, 1] = 2.5, random.integers(0, 2, count)
         table = numbers.astype(dtype)
         (folder / name).write_bytes(table.tobytes())
         nodes = NodeData(count, features=FeatureTable(folder / name, count, dim, dtype))
         nodes.splits = {"train": random.permutation(count)[: count // 2]}
         toy.dataset.nodes[name], toy.tables[name] = nodes, table
-    for name, ends, edges in (("cites", ("paper", "paper"), 400), ("writes", ("author", "paper"), 300)):
-        src, dst = (random.integers(0, toy.dataset.nodes[end].num_nodes, edges) for end in ends)
+    for name, ends, edges in (("cites", ("paper", "paper"), 400), ("writes", ("author", "paper"), 300 * bool(rows))):
+        src, dst = (random.integers(0, max(1, toy.dataset.nodes[end].num_nodes), edges) for end in ends)
         data = {"feat": random.normal(size=(edges, 3)).astype(np.float32)} if name == "writes" else {}
         toy.dataset.edges.append(EdgeData((ends[0], name, ends[1]), src, dst, data=data, where="toy.npy"))
     return toy

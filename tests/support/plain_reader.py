@@ -12,13 +12,15 @@ ITEM = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "float64": 8}
 
 
 def read_rows(layout: Path, node_type: str) -> np.ndarray[Any, Any]:
-    """All rows of a type by rank, uint8 of shape (num_nodes, row_bytes)."""
+    """All rows of a type, or of a relation's edges, by rank, as they are stored: uint8 of shape (rows, row_bytes)."""
     manifest = json.loads((layout / "manifest.json").read_text())
     body = manifest["body"]
-    entry = body["node_types"][node_type]
-    row_bytes = entry["row_bytes"]
-    assert row_bytes == entry["dim"] * ITEM[entry["dtype"]]
-    rows = np.zeros((entry["num_nodes"], row_bytes), np.uint8)
+    entry = {**body["node_types"], **body.get("edge_tables", {})}[node_type]
+    row_bytes, codec = entry["row_bytes"], entry.get("codec", {}).get("name")
+    number = {"float8_e4m3": 1}.get(codec) or ITEM[codec or entry["dtype"]]
+    assert row_bytes == (-(-entry["dim"] * number // 4) * 4 if codec else entry["dim"] * number)
+    rows = np.zeros((entry["ssd"][1], row_bytes), np.uint8)
+    node_type = node_type.replace(":", "__")
     for tier in ("gpu", "cpu"):
         begin, end = entry[tier]
         if begin < end:

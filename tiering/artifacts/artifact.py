@@ -141,7 +141,7 @@ class Artifact(Described):
         problems += self._structure_problems()
         if level == "full":
             for name in self.manifest.files:
-                problems += report.compare(self.manifest, name)
+                problems += [found for found in report.compare(self.manifest, name) if found not in problems]
             for name, external in self.manifest.external.items():
                 whole = external.whole
                 problems += report.compare(self.manifest, name) if whole else report.compare_samples(name, external)

@@ -1,7 +1,7 @@
 """Codecs: how the rows of a table are stored. A codec is a file here, a struct in C++, and a name in `CODECS`."""
 
 from tiering.codecs.codec import DELIVERED, Codec
-from tiering.codecs.fit import AUTO, CODECS, codec_of, fit_codec, float_rows, half_holds
+from tiering.codecs.fit import AUTO, CODECS, codec_of, fit_codec, float_rows, half_holds, reads_rows
 from tiering.codecs.loss import CodecLoss, LossMeter, LossSums, sum_losses
 
 __all__ = [
@@ -16,5 +16,6 @@ __all__ = [
     "fit_codec",
     "float_rows",
     "half_holds",
+    "reads_rows",
     "sum_losses",
 ]  # fmt: skip

@@ -48,7 +48,7 @@ def fit_codec(
         Naming row and column of the first value that the codec cannot hold.
     """
     kind, columns = CODECS[name], native.ColumnFit(dim)
-    for block in blocks if kind.refused or dtype not in DELIVERED else ():
+    for block in blocks if reads_rows(name, dtype) else ():
         before = columns.num_rows
         rows = float_rows(block, dtype, where, before)
         columns.add(rows, threads)
@@ -67,6 +67,11 @@ def fit_codec(
     return codec
 
 
+def reads_rows(name: str, dtype: str) -> bool:
+    """Return whether `fit_codec` looks at the numbers of rows of `dtype`."""
+    return bool(CODECS[name].refused) or dtype not in DELIVERED
+
+
 def half_holds(rows: FloatRows) -> bool:
     """Return whether every number of float32 rows is the same as ``float16``, bit for bit."""
     half = Float16(rows.shape[1])
@@ -83,7 +88,14 @@ def float_rows(rows: npt.NDArray[Any], dtype: str, where: str, first: int = 0) -
             row, column = divmod(int(rounded.argmax()), rows.shape[1])
             raise InputError(
                 f"{where}: row {first + row}, column {column} is {rows[row, column]}, and codecs hold whole numbers "
-                f"up to 2^24; store the table as {dtype}"
+                f"up to 2^24; store the table as {dtype}, by dtype {AUTO}"
             )
-    with np.errstate(over="ignore"):  # what is infinite as float32 is refused as that
-        return np.ascontiguousarray(rows, np.float32)
+    with np.errstate(over="ignore"):
+        floats = np.ascontiguousarray(rows, np.float32)
+    if dtype == "float64" and (beyond := np.isinf(floats) & np.isfinite(rows)).any():
+        row, column = divmod(int(beyond.argmax()), rows.shape[1])
+        raise InputError(
+            f"{where}: row {first + row}, column {column} is {rows[row, column]:g}, and codecs hold numbers up to "
+            f"3.4e38; store the table as {dtype}, by dtype {AUTO}"
+        )
+    return floats

@@ -10,6 +10,7 @@ import numpy as np
 
 from tiering import native
 from tiering.codecs.codec import Bytes, Codec, FloatRows
+from tiering.errors import InputError
 
 LossSums = dict[str, Any]
 """Sums of errors of some rows of a table: how many ``rows``, and five numbers for each of its ``columns``."""
@@ -41,13 +42,20 @@ class CodecLoss:
 class LossMeter:
     """A meter of the errors of one table, whose rows pass in order, in blocks of any size."""
 
-    def __init__(self, codec: Codec) -> None:
-        self.codec, self._errors = codec, native.ColumnErrors(codec.dim)
+    def __init__(self, codec: Codec, where: str = "rows") -> None:
+        self.codec, self._where, self._errors = codec, where, native.ColumnErrors(codec.dim)
 
     def encode(self, rows: FloatRows, threads: int = 1, out: Bytes | None = None) -> Bytes:
-        """Return float32 rows as `Codec.encode` does, and add up their errors."""
+        """Return float32 rows as `Codec.encode` does, and add up their errors; refuse numbers that become infinite."""
         stored = self.codec.encode(rows, threads, out)
         self._errors.add(self.codec.rows(), rows, stored, threads)
+        if (beyond := np.isinf(self._errors.sums[-1])).any():  # bfloat16 ends a little before float32
+            column = int(beyond.argmax())
+            finite = rows[np.isfinite(rows[:, column]), column]
+            raise InputError(
+                f"{self._where}: column {column} has {finite[np.abs(finite).argmax()]:g}, which {self.codec.name} "
+                "rounds to infinity; store the table as float32, or change the value"
+            )
         return stored
 
     @property

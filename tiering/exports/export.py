@@ -79,7 +79,12 @@ def write_export(
                 with writer.file(path, array.stored, array.shape) as file:
                     for nbytes in array.append(file, writer):
                         bar.update(nbytes)
-        about = {"format": "tiering.export", "version": "1.1", "to": "graphbolt", "order": plan.order}
+        about = {
+            "format": "tiering.export",
+            "version": "1.1" if stored else "1.0",
+            "to": "graphbolt",
+            "order": plan.order,
+        }
         document = {**about, "provenance": provenance, **plan.document}
         documents = {"metadata.yaml": graphbolt_metadata(writer.out.name, document), "export.json": document}
         writer.commit({name: (json.dumps(value, indent=1) + "\n").encode() for name, value in documents.items()})

@@ -10,15 +10,18 @@ from typing import Any
 import numpy as np
 
 from tiering.artifacts.manifest import storage_dtype
-from tiering.artifacts.reader import chunks
+from tiering.artifacts.reader import bytes_on_disk, chunks, uncached_bytes
 from tiering.artifacts.storage import Bytes
-from tiering.codecs import AUTO, CODECS, Codec, CodecLoss, LossMeter, fit_codec, float_rows, half_holds
-from tiering.formats.feature_rows import CHUNK_BYTES, map_rows
+from tiering.codecs import AUTO, CODECS, Codec, CodecLoss, LossMeter, fit_codec, float_rows, half_holds, reads_rows
+from tiering.formats.feature_rows import map_rows
 from tiering.formats.features import FeatureTable
 from tiering.memory import available_memory
 from tiering.text.progress import progress
 
 _LOOK_BYTES = 1 << 20  # of a block in which `AUTO` looks for a number that changes
+_PIECE_BYTES = 8 << 20  # of float32 rows that are made of others at a time
+_FIT_MEMORY = 4 * _PIECE_BYTES  # two pieces being read, one as float32 and on its way to it
+_FLOAT = 4
 
 
 @dataclass
@@ -33,68 +36,78 @@ class EncodedTable:
     where: str  # the table, for messages
     exact: bool = False  # whether no number changes: nothing is measured
     codec: Codec = field(init=False)
+    rows: int = field(init=False)
+    dim: int = field(init=False)
+    dtype: str = field(init=False)  # of the source
+    path: Path = field(init=False)
+    row_order: str = field(init=False)
+    row_bytes: int = field(init=False)
+    bytes: int = field(init=False)
     _meter: LossMeter = field(init=False)
 
-    @property
-    def rows(self) -> int:
-        """Rows of the table."""
-        return self.source.rows
+    def __post_init__(self) -> None:
+        for name in ("rows", "dim", "dtype", "path", "row_order"):
+            setattr(self, name, getattr(self.source, name))
+        self.row_bytes = CODECS[self.name].stored_bytes(self.dim)
+        self.bytes = self.rows * self.row_bytes
 
     @property
-    def dim(self) -> int:
-        """Numbers of a row."""
-        return self.source.dim
+    def fit_memory(self) -> int:
+        """Memory of the pass over the source that finds the codec, in bytes; 0 if none is needed."""
+        passes = self.exact or reads_rows(self.name, self.dtype)
+        return min(_FIT_MEMORY, 4 * self.rows * self.dim * _FLOAT) if passes else 0
 
-    @property
-    def dtype(self) -> str:
-        """Dtype of the source."""
-        return self.source.dtype
-
-    @property
-    def path(self) -> Path:
-        """The file of the source."""
-        return self.source.path
-
-    @property
-    def row_order(self) -> str:
-        """The order of the rows, as of `FeatureTable`."""
-        return self.source.row_order
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of a stored row."""
-        return CODECS[self.name].stored_bytes(self.dim)
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of all stored rows."""
-        return self.rows * self.row_bytes
+    def fit_read(self) -> int:
+        """Return the bytes that this pass reads from disk."""
+        if not self.path.exists():  # it will have been written past the page cache
+            return self.source.bytes
+        rows = map_rows(self.source, random=False)
+        return uncached_bytes(rows) if is_cached(self.source) else bytes_on_disk([rows])
 
     def fit(self, threads: int) -> Codec:
-        """Return the codec for this table's rows. Cost: one pass over the source for codecs that depend on numbers."""
+        """Return the codec for this table's rows. Cost: a pass over the source, but where `AUTO` has seen all rows."""
+        if self.exact:
+            return CODECS[self.name](self.dim)
         with progress(self.source.bytes, f"fit {self.name}", "B", scale=True) as bar:
             blocks = (block for block in source_blocks(self.source) if bar.update(block.nbytes) or True)
             return fit_codec(self.name, blocks, self.dim, self.dtype, self.where, threads)
 
     def encode(self, rows: Bytes, threads: int, out: Bytes | None = None) -> Bytes:
         """Return rows of the source as they are stored; measure the loss of the first `rows` rows that pass."""
-        floats = float_rows(rows.view(storage_dtype(self.dtype)), self.dtype, self.where)
         measured = not self.exact and self._meter.num_rows < self.rows
-        return (self._meter if measured else self._meter.codec).encode(floats, threads, out)
+        encoder = self._meter if measured else self._meter.codec
+        return encode_rows(encoder, rows, self.dtype, self.where, threads, out)
 
     def measure(self, threads: int) -> CodecLoss:
         """Return the loss of all rows; read them again if some have not passed, as where a stopped run goes on."""
         if self.exact:
             return CodecLoss(0, 0, -1, 0, self.dim, self.dim)
         if self._meter.num_rows != self.rows:
-            self._meter = LossMeter(self.codec)
+            self._meter = LossMeter(self.codec, self.where)
             for block in source_blocks(self.source):
                 self.encode(block.view(np.uint8), threads)
         return self._meter.loss()
 
     def use(self, codec: Codec) -> None:
         """Encode rows by `codec` from now on, and begin to measure its loss."""
-        self.codec, self._meter = codec, LossMeter(codec)
+        self.codec, self._meter = codec, LossMeter(codec, self.where)
+
+
+def encode_rows(
+    encoder: Codec | LossMeter, rows: Bytes, dtype: str, where: str, threads: int, out: Bytes | None = None,
+    first: int = 0,
+) -> Bytes:  # fmt: skip
+    """Return rows of `dtype`, of which the first is number `first`, as a codec stores them, in `out` if it is given.
+
+    Memory: a piece of them as float32, where they are not.
+    """
+    codec = encoder.codec if isinstance(encoder, LossMeter) else encoder
+    out = np.empty((len(rows), codec.row_bytes), np.uint8) if out is None else out
+    step = max(1, len(rows) if dtype == "float32" else _PIECE_BYTES // (_FLOAT * codec.dim))
+    for at in range(0, len(rows), step):
+        piece = float_rows(rows[at : at + step].view(storage_dtype(dtype)), dtype, where, first + at)
+        encoder.encode(piece, threads, out[at : at + step])
+    return out
 
 
 def codec_name(table: FeatureTable | EncodedTable) -> str:
@@ -102,10 +115,15 @@ def codec_name(table: FeatureTable | EncodedTable) -> str:
     return table.name if isinstance(table, EncodedTable) else ""
 
 
-def source_blocks(table: FeatureTable, nbytes: int = CHUNK_BYTES // 4) -> Iterator[np.ndarray[Any, Any]]:
-    """Yield the rows of a table front to back, in blocks of its dtype, verified where reads are."""
-    cached = table.bytes < available_memory() // 2
-    rows, step = map_rows(table, random=cached), max(1, nbytes // max(1, table.row_bytes))
+def is_cached(table: FeatureTable) -> bool:
+    """Return whether the page cache has room for a table."""
+    return table.bytes < available_memory() // 2
+
+
+def source_blocks(table: FeatureTable, nbytes: int = _PIECE_BYTES) -> Iterator[np.ndarray[Any, Any]]:
+    """Yield rows of a table front to back, in blocks of its dtype, `nbytes` as float32; verified where reads are."""
+    cached = is_cached(table)
+    rows, step = map_rows(table, random=cached), max(1, nbytes // max(table.row_bytes, _FLOAT * table.dim))
     if cached:  # through the page cache, from which they are taken next
         blocks: Iterator[Any] = (rows[first : first + step] for first in range(0, table.rows, step))
     else:

@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from tiering.artifacts.artifact import Artifact
+from tiering.artifacts.artifact import Artifact, VerifyReport
 from tiering.artifacts.manifest import (
     Manifest,
     Problem,
@@ -129,6 +129,11 @@ class TypeLayout:
     def row_bytes(self) -> int:
         """Stored bytes of one row (and its stride in the memory tiers)."""
         return stored_bytes(self.dim, self.dtype, self.codec)
+
+    @property
+    def codec_bytes(self) -> int:
+        """Bytes of the codec's parameters."""
+        return 8 * self.dim if self.codec and CODECS[self.codec].scaled else 0
 
     @property
     def stored(self) -> tuple[str, int]:
@@ -322,9 +327,11 @@ class Layout(Artifact):
                 yield from array_problems(self.manifest, sums, (needed // self.page_bytes,), ["uint32"])
 
     def _structure_problems(self) -> Iterable[Problem]:
-        if self.split is None or self._listed_graph.problems("header"):
-            return ()
-        return prefix_entry_problems(self.manifest.body, self._listed_graph)
+        files = [name for name in map(codec_file, self.tables) if name in self.manifest.files]
+        problems = [problem for name in files for problem in VerifyReport().compare(self.manifest, name)]
+        if self.split is not None and not self._listed_graph.problems("header"):
+            problems += prefix_entry_problems(self.manifest.body, self._listed_graph)
+        return problems
 
     @property
     def _listed_graph(self) -> Graph:
@@ -356,8 +363,8 @@ class Layout(Artifact):
                 elif listed is not None and listed.bytes != rows * entry.row_bytes:
                     message = f"expected {rows} rows of {entry.row_bytes} bytes, found {listed.bytes} bytes"
                     problems.append(Problem(name, message, "size"))
-        if entry.codec and CODECS[entry.codec].scaled:
-            problems += array_problems(self.manifest, codec_file(entry.node_type), (8 * entry.dim,), ["uint8"])
+        if entry.codec_bytes:
+            problems += array_problems(self.manifest, codec_file(entry.node_type), (entry.codec_bytes,), ["uint8"])
         if entry.rows("peer") and not self.num_peers:
             problems.append(body_problem(f"{where}.peer", "there are peer rows but num_peers is 0"))
         place = entry.ssd_rows

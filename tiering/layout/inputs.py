@@ -94,7 +94,7 @@ def _code_tables(
         known = ", ".join(tables) or "none"
         raise InputError(f"dtype: {place} has no features of {min(unknown)!r}; types and relations that have: {known}")
     return {
-        name: encoded_table(table, options.dtypes.get(name, options.dtypes[""]), f"{table.path}: {name}", look=look)
+        name: encoded_table(table, options.dtype_of(name), f"{table.path}: {name}", look=look)
         for name, table in tables.items()
     }
 

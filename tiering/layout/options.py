@@ -129,6 +129,10 @@ class LayoutOptions:
             recorded=recorded,
         )
 
+    def dtype_of(self, table: str) -> str:
+        """Return the dtype by which the rows of a table are to be stored."""
+        return self.dtypes.get(table, self.dtypes[""])
+
 
 def resolve_directories(ssd: Sequence[Pathlike]) -> list[Path]:
     """Return the absolute paths of the SSD directories, which must differ; create nothing."""
@@ -146,13 +150,15 @@ def _parse_dtypes(dtype: str | Sequence[str]) -> dict[str, str]:
     """Parse ``int8``, ``paper=int8``, or several of these; a name without a table is for all others."""
     from tiering.codecs import AUTO, CODECS
 
-    dtypes = {"": AUTO}
-    for text in [dtype] if isinstance(dtype, str) else dtype:
+    dtypes: dict[str, str] = {}
+    for text in dtype if isinstance(dtype, Sequence) and not isinstance(dtype, str) else [dtype]:
         table, _, name = str(text).rpartition("=")
         if name not in (AUTO, *CODECS):
             raise InputError(f"dtype: expected {', '.join((AUTO, *CODECS))}, or TYPE= and one of these, found {text!r}")
-        dtypes[table] = name
-    return dtypes
+        if dtypes.setdefault(table, name) != name:
+            of = f"of {table!r} " if table else ""
+            raise InputError(f"dtype: rows {of}are to be stored as {dtypes[table]} and as {name}; name one of the two")
+    return {"": AUTO, **dtypes}
 
 
 def _parse_cache(text: str | int | None) -> Size | None:

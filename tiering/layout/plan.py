@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from tiering.artifacts.file_writer import appending_memory
+from tiering.codecs import AUTO
 from tiering.errors import InputError
-from tiering.formats.encoded_rows import EncodedTable, codec_name
+from tiering.formats.encoded_rows import EncodedTable, codec_name, is_cached
 from tiering.formats.feature_rows import CHUNK_BYTES
 from tiering.formats.features import FeatureTable
 from tiering.formats.layout import EDGE_TABLES, MEMORY_TIERS, SUM_BYTES, TIERS, SsdRows, TypeLayout, image_bytes
@@ -74,8 +75,9 @@ class LayoutPlan:
         }
 
     def places(self, out: Path) -> dict[Path, int]:
-        """Return the bytes to write, by directory: the memory tiers in `out`, and the stripe files."""
-        places = {out: sum(map(_memory_tier_bytes, self.entries.values())) + sum(self.sum_bytes)}
+        """Return the bytes to write, by directory: the memory tiers and codecs in `out`, and the stripe files."""
+        own = [_memory_tier_bytes(entry) + entry.codec_bytes for entry in self.entries.values()]
+        places = {out: sum(own) + sum(self.sum_bytes)}
         for folder, nbytes in zip(self.folders, self.stripe_bytes, strict=True):
             places[folder] = places.get(folder, 0) + nbytes
         return places
@@ -95,7 +97,8 @@ class LayoutPlan:
             minimum_memory(table, table.row_order == "rank", copies=self.copies(self.entries[name]))
             for name, table in self.tables.items()
         ]
-        return self.writing_memory() + max(rows, default=0)
+        fits = [table.fit_memory for table in self.tables.values() if isinstance(table, EncodedTable)]
+        return max([self.writing_memory() + max(rows, default=0), *fits])
 
     def choose_carrier(self, carrier: Carrier | None, budget: Budget) -> Carrier | None:
         """Return the carrier if it cuts the rows into tasks; otherwise the budget must suffice for moving them here."""
@@ -117,9 +120,14 @@ class LayoutPlan:
             rows = [StepEstimate("rows", f"{parts} tasks", -(-needed // parts), content, written, 0, content, "B")]
         else:
             rows = [self._row_step(entry, self.tables[name], rest) for name, entry in self.entries.items()]
+        fits = [
+            StepEstimate(f"fit of {name}", table.name, table.fit_memory, table.fit_read(), 0, 0, table.rows, "row")
+            for name, table in self.tables.items()
+            if isinstance(table, EncodedTable) and table.fit_memory
+        ]
         graph, places = StepEstimate("graph", "copied" if copied else "hard links", 0, copied, copied), self.places(out)
         places[out] += copied
-        steps, notes = (*self.steps, *rows, graph), self.notes + self.first
+        steps, notes = (*self.steps, *fits, *rows, graph), self.notes + self.first
         return StageEstimate("layout", out, steps, places, base_memory(budget), notes)
 
     def _row_step(self, entry: TypeLayout, table: FeatureTable | EncodedTable, budget: Budget) -> StepEstimate:
@@ -127,7 +135,8 @@ class LayoutPlan:
         rows = plan_rows(table, table.row_order == "rank", budget, copies=self.copies(entry))
         name, memory = f"rows of {entry.node_type}", rows.memory + self.writing_memory()
         written = _memory_tier_bytes(entry) + self._ssd_bytes(entry)
-        read = rows.disk_read(table)
+        cached = isinstance(table, EncodedTable) and table.fit_memory and is_cached(table.source)
+        read = 0 if cached else rows.disk_read(table)
         return StepEstimate(name, rows.how, memory, read, written, rows.bytes_scratch, table.rows, "row")
 
     def copies(self, entry: TypeLayout) -> int:
@@ -175,6 +184,8 @@ def _plan_unranked(source: LayoutInput, options: LayoutOptions) -> LayoutPlan:
         notes.append("adjacency cache: what it gets of the GPU's memory depends on scores; counted as none")
     if len(source.rows) > 1:
         notes.append("rows of several types or relations: how they share the tiers depends on scores")
+    if any(t.dtype == "float32" and options.dtype_of(name) == AUTO for name, t in source.tables.items()):
+        notes.append("dtype auto: counted as float32; rows in which float16 changes no number take half of that")
     return replace(_place_rows(source, capacities, options), notes=tuple(notes))
 
 

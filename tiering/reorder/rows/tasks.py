@@ -18,11 +18,11 @@ from tiering import native
 from tiering.artifacts.checksum import BLOCK_BYTES
 from tiering.artifacts.document import open_manifest
 from tiering.artifacts.file_writer import appending_memory
-from tiering.artifacts.manifest import id_bytes, relation_key, storage_dtype
+from tiering.artifacts.manifest import id_bytes, relation_key
 from tiering.artifacts.storage import AnyArray, Bytes
 from tiering.artifacts.writer import ArtifactWriter
-from tiering.codecs import LossMeter, codec_of, float_rows
-from tiering.formats.encoded_rows import EncodedTable
+from tiering.codecs import LossMeter, codec_of
+from tiering.formats.encoded_rows import EncodedTable, encode_rows
 from tiering.formats.features import EDGE_FEATURES, FeatureTable
 from tiering.formats.graph import Graph, relation_folder
 from tiering.formats.layout import TIERS, SsdRows, TypeLayout, tier_file
@@ -310,9 +310,9 @@ def cut(context: TaskContext) -> dict[str, Any]:
         ranks = order.read(f"nodes/{params['node_type']}/old_to_new", begin, end)
     if (codec := params["codec"]) is not None:
         entry, where = codec["entry"], codec["where"]
-        meter = LossMeter(codec_of(entry, entry["dim"], bytes.fromhex(codec["parameters"]), where))
-        floats = float_rows(rows.view(storage_dtype(entry["dtype"])), entry["dtype"], where, begin)
-        rows, facts = meter.encode(floats, context.threads), {"loss": meter.sums()}
+        meter = LossMeter(codec_of(entry, entry["dim"], bytes.fromhex(codec["parameters"]), where), where)
+        rows = encode_rows(meter, rows, entry["dtype"], where, context.threads, first=begin)
+        facts = {"loss": meter.sums()}
     for document in params["striping"].values():
         stripe_rows(context, Striping(**document), ranks, rows)
     return facts
