@@ -54,6 +54,7 @@ FILLING = [
     "reorder --features",
     "layout",
     "layout by a scatter",
+    "layout of coded rows by a scatter",
     "layout in place of another",
     "run",
 ]

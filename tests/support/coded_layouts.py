@@ -19,8 +19,11 @@ EDGES = "author:writes:paper"
 """The relation whose edges have features."""
 
 
-def coded_toy(folder: Path, rows: int = 90) -> Toy:
-    """Three types of nodes and features of edges; columns of one value, of 0 and 1, of large and small numbers."""
+def coded_toy(folder: Path, rows: int = 90, holes: bool = False) -> Toy:
+    """Three types of nodes and features of edges; columns of one value, of 0 and 1, of large and small numbers.
+
+    With `holes` some numbers of authors are NaN or infinite.
+    """
     random = np.random.default_rng(7)
     toy = Toy(Dataset("coded", "npy", {}, []))
     folder.mkdir(parents=True)
@@ -29,6 +32,8 @@ def coded_toy(folder: Path, rows: int = 90) -> Toy:
         numbers = random.normal(size=(count, dim)) * 10.0 ** random.integers(-3, 3, dim)
         numbers = np.rint(1000 * numbers) if dtype == "int32" else numbers
         numbers[:, 0], numbers[:, 1] = 2.5, random.integers(0, 2, count)
+        if holes and name == "author":
+            numbers[[0, 0, 7, 8], [0, 3, 3, 4]] = np.nan, np.inf, np.nan, -np.inf
         table = numbers.astype(dtype)
         (folder / name).write_bytes(table.tobytes())
         nodes = NodeData(count, features=FeatureTable(folder / name, count, dim, dtype))

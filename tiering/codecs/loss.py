@@ -12,8 +12,8 @@ from tiering import native
 from tiering.codecs.codec import Bytes, Codec, FloatRows
 from tiering.errors import InputError
 
-LossSums = dict[str, Any]
-"""Sums of errors of some rows of a table: how many ``rows``, and five numbers for each of its ``columns``."""
+LossSums = list[list[float]]
+"""Sums of errors of some rows of a table: lists with a number for each column, as of `native.ColumnErrors.sums`."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class LossMeter:
         """Return float32 rows as `Codec.encode` does, and add up their errors; refuse numbers that become infinite."""
         stored = self.codec.encode(rows, threads, out)
         self._errors.add(self.codec.rows(), rows, stored, threads)
-        if (beyond := np.isinf(self._errors.sums[-1])).any():  # bfloat16 ends a little before float32
+        if (beyond := np.isinf(self._errors.sums[4])).any():  # bfloat16 ends a little before float32
             column = int(beyond.argmax())
             finite = rows[np.isfinite(rows[:, column]), column]
             raise InputError(
@@ -65,7 +65,7 @@ class LossMeter:
 
     def sums(self) -> LossSums:
         """Return the sums of the rows so far, JSON types."""
-        return {"rows": self._errors.num_rows, "columns": [column.tolist() for column in self._errors.sums]}
+        return [column.tolist() for column in self._errors.sums]
 
     def loss(self) -> CodecLoss:
         """Return the loss of the rows so far."""
@@ -74,14 +74,13 @@ class LossMeter:
 
 def sum_losses(parts: Sequence[LossSums]) -> CodecLoss:
     """Return the loss of a table from the sums of its parts; figures are rounded so that the cut does not show."""
-    parts = [part for part in parts if part["rows"]] or parts
-    counts = np.array([part["rows"] for part in parts])[:, None]
-    first, total, squares, error_squares, worst = np.stack([part["columns"] for part in parts], 1)
-    count, rows = max(1, int(counts.sum())), np.maximum(counts, 1)
-    means = first - first[0] + total / rows  # from the first row, so that constants give 0
+    first, total, squares, error_squares, worst, counts = np.stack(parts, 1)
+    base = first[(counts > 0).argmax(0), np.arange(first.shape[1])]  # from which constants give 0
+    count, numbers = np.maximum(counts.sum(0), 1), np.maximum(counts, 1)
+    means = first - base + total / numbers
     mean = (counts * means).sum(0) / count
-    spread = (squares - total**2 / rows + counts * (means - mean) ** 2).sum(0)
-    deviation, value = np.sqrt(np.maximum(spread / count, 0)), np.abs(first[0])
+    spread = (squares - total**2 / numbers + counts * (means - mean) ** 2).sum(0)
+    deviation, value = np.sqrt(np.maximum(spread / count, 0)), np.abs(base)
     unit = np.where(deviation > 0, deviation, np.where(value > 0, value, 1))
     rms, largest = np.round(np.sqrt(error_squares.sum(0) / count) / unit, 12), worst.max(0) / unit
     exact, column = int((worst.max(0) == 0).sum()), int(rms.argmax()) if rms.any() else -1

@@ -51,7 +51,7 @@ void for_columns(int64_t dim, int threads, Body&& body) {
 [[gnu::always_inline]] inline void add_errors(int64_t count, const float* __restrict row, const float* __restrict back,
                                               const double* __restrict first, double* __restrict sum,
                                               double* __restrict squares, double* __restrict error_squares,
-                                              double* __restrict worst) {
+                                              double* __restrict worst, double* __restrict numbers) {
   for (int64_t c = 0; c < count; ++c) {
     const uint32_t size = bits_of(row[c]) & ~kSign, size_back = bits_of(back[c]) & ~kSign;
     const bool same = (row[c] == back[c]) | ((size > kInfinity) & (size_back > kInfinity));
@@ -61,6 +61,7 @@ void for_columns(int64_t dim, int threads, Body&& body) {
     squares[c] += from_first * from_first;
     error_squares[c] += error * error;
     worst[c] = error > worst[c] ? error : worst[c];
+    numbers[c] += size < kInfinity ? 1 : 0;
   }
 }
 
@@ -95,10 +96,13 @@ ColumnErrors::ColumnErrors(int64_t columns) : dim(columns) {
 }
 
 void ColumnErrors::add(const RowCodec& codec, const float* rows, const std::byte* stored, int64_t count, int threads) {
-  if (num_rows == 0 && count > 0)
-    for (int64_t c = 0; c < dim; ++c) sums[0][c] = std::isfinite(rows[c]) ? double{rows[c]} : 0;
   for_columns(dim, threads, [&](int64_t at, int64_t columns) {
-    auto& [first, sum, squares, error_squares, worst] = sums;
+    auto& [first, sum, squares, error_squares, worst, numbers] = sums;
+    for (int64_t c = at; c < at + columns; ++c) {
+      int64_t i = numbers[c] > 0 ? count : 0;
+      while (i < count && !std::isfinite(rows[i * dim + c])) ++i;
+      if (i < count) first[c] = rows[i * dim + c];
+    }
     RowCodec part = codec.columns(at, columns);
     part.delivered = Encoding::float32;
     const RowWriter decoder(part);
@@ -107,7 +111,7 @@ void ColumnErrors::add(const RowCodec& codec, const float* rows, const std::byte
       decoder.write(reinterpret_cast<std::byte*>(decoded.data()),
                     stored + i * codec.stored_bytes() + at * code_bytes(codec.stored));
       run_loop<add_errors>(columns, rows + i * dim + at, decoded.data(), first.data() + at, sum.data() + at,
-                           squares.data() + at, error_squares.data() + at, worst.data() + at);
+                           squares.data() + at, error_squares.data() + at, worst.data() + at, numbers.data() + at);
     }
   });
   num_rows += count;

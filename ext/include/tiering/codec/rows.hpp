@@ -73,9 +73,9 @@ struct ColumnErrors {
   void add(const RowCodec& codec, const float* rows, const std::byte* stored, int64_t count, int threads);
 
   int64_t dim;
-  /// Of every column: a finite number, that of the first row if it is; sum and squares of differences from it, over finite
-  /// numbers; squares of errors; the largest error.
-  std::array<Buffer<double>, 5> sums;
+  /// Of every column: its first finite number; sum and squares of differences from it, over finite numbers; squares of
+  /// errors; the largest error; how many numbers are finite.
+  std::array<Buffer<double>, 6> sums;
   int64_t num_rows = 0;
 };
 
