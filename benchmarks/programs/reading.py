@@ -99,7 +99,10 @@ def fit(layout: str, asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def measure(layout: str, asked: dict[str, Any]) -> dict[str, Any]:
-    """Return seconds a batch: of sampling alone; of the loader once its buffer was filled or an epoch is over."""
+    """Return seconds a batch: of sampling alone; of the loader once its buffer was filled or an epoch is over.
+
+    ``buffer`` and what follows it are not there where all rows are in memory.
+    """
     options, seconds = asked["loader"], asked["seconds"]
     torch.zeros(1)
     with tiering.open(layout) as opened:
@@ -113,20 +116,28 @@ def measure(layout: str, asked: dict[str, Any]) -> dict[str, Any]:
         batches = stream(loader)
         for done, _ in enumerate(batches, 1):
             ahead = loader.lookahead
-            if done >= len(loader) or ahead.buffer.core.counters.missed >= sum(n for _, n in ahead.buffer.pools):
+            if done >= len(loader) or not ahead or _is_filled(ahead.buffer):
                 break
         loader.reset_counters()
-        core = ahead.buffer.core
-        per_batch, count, elapsed = timed(batches, seconds, lambda: core.counters.rounds >= _ROUNDS)
-        counters, stats = ahead.buffer.counters(), loader.stats()
+        enough = (lambda: ahead.buffer.core.counters.rounds >= _ROUNDS) if ahead else lambda: True
+        per_batch, count, elapsed = timed(batches, seconds, enough)
+        counters, stats = ahead.buffer.counters() if ahead else {}, loader.stats()
         batches.close()
-        choice = asdict(ahead.choice)
-        return {
+        found = {
             "sampling": per_sample, "loader": per_batch, "batches": count, "elapsed": elapsed,
+            "bound_by": stats.bound_by, "stats": stats.as_dict(),
+        }  # fmt: skip
+        if not ahead:
+            return found
+        return found | {
             "images": ahead.tables.images, "slots": sum(slots for _, slots in ahead.buffer.pools),
-            "buffer": counters, "bound_by": stats.bound_by, "choice": choice, "speed": asdict(ahead.speed),
+            "buffer": counters, "choice": asdict(ahead.choice), "speed": asdict(ahead.speed),
             "row_bytes": ahead.tables.rows[0][1], "rows": ahead.tables.num_rows,
         }  # fmt: skip
+
+
+def _is_filled(buffer: Any) -> bool:
+    return bool(buffer.core.counters.missed >= sum(slots for _, slots in buffer.pools))
 
 
 def reorder(layout: str, asked: dict[str, Any]) -> dict[str, Any]:
