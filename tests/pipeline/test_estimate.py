@@ -60,6 +60,7 @@ STAGES: dict[str, dict[str, Any]] = {
     "reorder with features": {"features": True},
     "layout": {"gpu": "10%", "peer": "3x5%", "cpu": "20%", "ssd": ["ssd0", "ssd1"], "page": 4096},
     "layout in memory": {},
+    "layout of coded rows": {"gpu": "10%", "cpu": "20%", "ssd": ["ssd0"], "dtype": "int8"},
 }
 
 
@@ -112,12 +113,12 @@ def memory_of_a_stage(name: str, large: str, out: str, budget: int | None) -> tu
     return peak.bytes - before, plan.memory - before, over, left
 
 
-@pytest.mark.parametrize("name", ["import", "score", "reorder", "layout"])
+@pytest.mark.parametrize("name", ["import", "score", "reorder", "layout", "layout of coded rows"])
 def test_bytes_read_and_written(large, tmp_path, name):
     """Those that the system counts, of a process of its own, with an empty page cache. Libraries are in it, which are
     read when the stage runs for the first time.
     """
-    folder = "data" if name == "import" else "reordered" if name == "layout" else "graph"
+    folder = "data" if name == "import" else "reordered" if name.startswith("layout") else "graph"
     code = f"""
 import json, os, sys
 from pathlib import Path

@@ -21,7 +21,7 @@ from tiering.layout.tiers import Capacities, RankedTable, plan_tiers
 from tiering.memory import Budget
 from tiering.reorder.arrays import source_of
 from tiering.reorder.rows import minimum_memory, plan_rows
-from tiering.reorder.rows.tasks import task_bytes
+from tiering.reorder.rows.tasks import tables_task_bytes
 from tiering.run.carrier import Carrier
 from tiering.run.plan import StageEstimate, StepEstimate, base_memory
 from tiering.text.units import Size, format_count
@@ -102,7 +102,7 @@ class LayoutPlan:
 
     def choose_carrier(self, carrier: Carrier | None, budget: Budget) -> Carrier | None:
         """Return the carrier if it cuts the rows into tasks; otherwise the budget must suffice for moving them here."""
-        if carrier is not None and carrier.cuts(task_bytes(self.entries.values())):
+        if carrier is not None and carrier.cuts(tables_task_bytes(self.tables)):
             return carrier
         budget.require(self.least_memory(), "rows on their way, and files being written,")
         return None
@@ -113,7 +113,7 @@ class LayoutPlan:
         `copied` are the bytes of a graph that cannot be hard-linked into the layout. A `carrier` writes large tables by
         tasks.
         """
-        rest, needed = budget.without(self.writing_memory()), task_bytes(self.entries.values())
+        rest, needed = budget.without(self.writing_memory()), tables_task_bytes(self.tables)
         if (carrier := self.choose_carrier(carrier, budget)) is not None:
             parts, content = carrier.grid.parts(needed), sum(source_of(table).bytes for table in self.tables.values())
             written = sum(self.places(out).values())

@@ -36,7 +36,10 @@ Ids = AnyArray
 _WRITERS = 4  # files written side by side
 MAX_PASSES = 3  # windows up to which the table is read once for each
 BUFFERS = 7
-"""Chunks held next to a window: two the caller writes, two being read with their ranks, two being sorted by file."""
+"""Chunks held next to a window: two the caller writes, two being read with their ranks, two being sorted by file.
+
+Of rows that are encoded there are as many chunks as they are stored, and two that are read.
+"""
 WHOLE_BUFFERS = 2  # chunks held without windows: one being read, one the caller writes, who may hold copies of his own
 
 
@@ -74,13 +77,20 @@ class RowPlan:
         return self.passes * bytes_on_disk([rows]) if self.windows else uncached_bytes(rows)
 
 
+def _held(table: Rows, chunk: int, buffers: int, read: int) -> int:
+    """Return the bytes of so many chunks of rows, and, of rows that are encoded, of so many that are read."""
+    if not isinstance(table, EncodedTable):
+        return buffers * chunk
+    return (buffers * table.row_bytes + read * table.source.row_bytes) * chunk // moved_bytes(table)
+
+
 def minimum_memory(table: Rows, in_order: bool, sizes: Sizes | None = None, copies: int = 0) -> int:
     """Return the bytes with which rows can be brought into rank order at all; arguments as of `plan_rows`."""
     sizes = sizes or SIZES
     chunk = max(sizes.chunk, moved_bytes(table))
     if in_order or sizes.cached(table):
-        return (WHOLE_BUFFERS + isinstance(table, EncodedTable)) * min(chunk, source_of(table).bytes) + copies
-    return (BUFFERS + 1) * chunk
+        return _held(table, min(chunk, table.rows * moved_bytes(table)), WHOLE_BUFFERS, 1) + copies
+    return _held(table, chunk, BUFFERS, 2) + chunk
 
 
 def plan_rows(table: Rows, in_order: bool, budget: Budget, sizes: Sizes | None = None, copies: int = 0) -> RowPlan:
@@ -95,9 +105,10 @@ def plan_rows(table: Rows, in_order: bool, budget: Budget, sizes: Sizes | None =
     budget.require(minimum, f"rows of {table.path.name}, in chunks of {format_bytes(min(chunk, table.bytes))},")
     if in_order or sizes.cached(table):
         return RowPlan("in order" if in_order else "gather", max(1, table.rows), minimum, sizes=sizes)
-    window = max(1, min(table.rows, (budget.left() - BUFFERS * chunk) // table.row_bytes))
+    window = max(1, min(table.rows, (budget.left() - _held(table, chunk, BUFFERS, 2)) // table.row_bytes))
     count = -(-table.rows // window)
-    held = BUFFERS * min(chunk, source_of(table).bytes)  # what small tables take is less than what is asked for
+    most = min(chunk, table.rows * moved_bytes(table))  # what small tables take is less than what is asked for
+    held = _held(table, most, BUFFERS, 2)
     if count <= MAX_PASSES:
         return RowPlan("passes", window, held + window * table.row_bytes, passes=count, sizes=sizes)
     window = max(1, window // 2)  # one is used, the next is read

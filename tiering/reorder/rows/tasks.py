@@ -7,7 +7,7 @@ with a unit. Memory: `COPIES` times the bytes of a chunk, or of a file's part of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -133,14 +133,9 @@ def as_units(rows: np.ndarray[Any, Any], stride: int, per_unit: int, unit_bytes:
     return units
 
 
-def task_bytes(entries: Iterable[TypeLayout]) -> int:
-    """Return the memory of a task that had all rows."""
-    return COPIES * sum(entry.num_nodes * entry.row_bytes for entry in entries)
-
-
-def tables_task_bytes(tables: Mapping[str, FeatureTable]) -> int:
+def tables_task_bytes(tables: Mapping[str, FeatureTable | EncodedTable]) -> int:
     """Return the memory of a task that brought whole tables into order."""
-    return task_bytes(in_one_tier(*table) for table in tables.items())
+    return COPIES * sum(table.rows * moved_bytes(table) for table in tables.values())
 
 
 def in_one_tier(node_type: str, table: FeatureTable) -> TypeLayout:
