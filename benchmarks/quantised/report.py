@@ -1,0 +1,158 @@
+"""``python -m benchmarks quantised [PART ...]``: what codecs of rows cost and gain, part by part.
+
+``--json FILE`` keeps the results of parts that are not measured again; ``--docs DIR`` writes the tables of
+``quantised-rows.md`` from them, and ``benchmarks/quantised.json``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness import Comparison, Result, Sizes, Table
+from benchmarks.pages import comparison_table, describe_machine, markdown, put, show_machine, write_json
+from tiering.errors import InputError, TieringError
+
+Part = Callable[[argparse.Namespace, Sizes], Iterable[Result]]
+GRAPHS = ("dblp-citation", "tolokers", "cora")
+PAGE = "quantised-rows.md"
+BEGIN, END = "<!-- quantised: {} -->", "<!-- quantised: end -->"
+_SHOWN = {"read": 1e6, "reads": 1e3, "seconds": 1e-3}  # figures of both sides, and their units in the page
+_DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
+
+
+def _accuracy(graph: str, options: argparse.Namespace, _: Sizes) -> Iterable[Result]:
+    return [import_module("benchmarks.quantised.accuracy").measure(graph, options.data, options.seeds)]
+
+
+def _sized(function: str, _: argparse.Namespace, sizes: Sizes) -> Iterable[Result]:
+    module, name = function.split(".")
+    done: Result | Iterable[Result] = getattr(import_module(f"benchmarks.quantised.{module}"), name)(sizes)
+    return [done] if isinstance(done, (Comparison, Table)) else done
+
+
+PARTS: dict[str, tuple[Part, str]] = {
+    "gather": (partial(_sized, "gather.gather"), "gathers that decode, against float32 and torch's unpacking"),
+    "padding": (partial(_sized, "padding.padding"), "rows read from a disk, tight and padded"),
+    "published": (partial(_sized, "sizes.published"), "sizes of published tables, calculated"),
+    **{graph: (partial(_accuracy, graph), f"accuracy of GraphSAGE on {graph}, by codec") for graph in GRAPHS},
+}
+"""By name: the work, and what it finds."""
+
+
+def accuracy_table(results: Mapping[str, Any]) -> str:
+    """Return the accuracy on all graphs that there are results of."""
+    rows = []
+    for graph in (graph for graph in GRAPHS if graph in results):
+        kind = results[graph]["tables"][0]["parameters"]["score"]
+        for of in _lines(results[graph]):
+            change = f"(sd {of['sd']:.4f})"
+            if of["p"] is not None:
+                same = of["difference"] == of["95 %"] == 0
+                change = "0" if same else f"{of['difference']:+.4f} ± {of['95 %']:.4f}, p {of['p']:.2g}"
+            losses = [f"{of[loss]:.2g}" for loss in ("rms", "largest", "worst column")]
+            cells = [
+                str(of["row bytes"]),
+                f"{kind} {of['score']:.4f}",
+                change,
+                of["differs"] or "",
+                *losses,
+                of["exact columns"],
+            ]
+            rows.append([graph, f"`{of['codec']}`", *cells])
+    heads = ["graph", "codec", "row bytes", "score", "minus float32", "differs", "rms", "largest", "worst column"]
+    return markdown([*heads, "exact columns"], rows, left=2)
+
+
+def padding_table(results: Mapping[str, Any]) -> str:
+    """Return the times of both sides, and their ratios."""
+    rows = []
+    for of in _lines(results["padding"]):
+        sides = ((f"{of[what] / unit:,.1f}", f"{of[f'{what}, padded'] / unit:,.1f}") for what, unit in _SHOWN.items())
+        ratio = f"{of['tight / padded']:.2f} ({of['least']:.2f} .. {of['most']:.2f})"
+        strides = f"{of['stride']}, {of['padded']}"
+        rows.append([str(of["row bytes"]), strides, f"{of['density']:g}", *map(", ".join, sides), ratio])
+    heads = [
+        "row bytes",
+        "stride: tight, padded",
+        "density",
+        "MB read",
+        "reads, thousands",
+        "ms",
+        "time, tight / padded",
+    ]
+    return markdown(heads, rows)
+
+
+def published_table(results: Mapping[str, Any]) -> str:
+    """Return sizes in GB, with the stride on a disk, before and now."""
+    rows = []
+    for of in _lines(results["published"]):
+        sizes = (f"{of[what] / 1e9:.0f}" for what in ("bytes", "on ssd, padded", "on ssd"))
+        cells = [str(of["row bytes"]), *sizes, f"{of['share of rows in memory']:.0%}"]
+        rows.append([of["table"], of["stored as"], *cells])
+    heads = ["table", "stored as", "row bytes", "GB", "on ssd, padded", "on ssd, tight", "rows that fit 128 GiB"]
+    return markdown(heads, rows, left=2)
+
+
+def _lines(result: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
+    return (dict(zip(table["heads"], row, strict=True)) for table in result["tables"] for row in table["rows"])
+
+
+TABLES: dict[str, tuple[tuple[str, ...], Callable[[Mapping[str, Any]], str]]] = {
+    "accuracy": (GRAPHS, accuracy_table),
+    "published": (("published",), published_table),
+    "padding": (("padding",), padding_table),
+}
+"""By place in the page: the parts whose results it shows, and how."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """See the module."""
+    listed = "; ".join(f"{name}: {summary}" for name, (_, summary) in PARTS.items())
+    parser = argparse.ArgumentParser(prog="python -m benchmarks quantised", description=__doc__.splitlines()[0])
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"{listed}; all if none")
+    parser.add_argument("--seeds", type=int, default=20, help="accuracy: seeds, at least 2")
+    parser.add_argument("--data", type=Path, default=_DATA, help="accuracy: where the graphs lie")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there; other parts of it stay")
+    parser.add_argument("--docs", type=Path, metavar="DIR", help="write the tables of the page, and its figures")
+    Sizes.options(parser, "repeats", "threads", "feature_bytes", "folder")
+    options = parser.parse_args(argv)
+    try:
+        if unknown := [part for part in options.parts if part not in PARTS]:
+            raise InputError(f"no part {unknown[0]!r}; parts: {', '.join(PARTS)}")
+        if options.seeds < 2:
+            raise InputError(f"--seeds: expected at least 2, found {options.seeds}")
+        results = measure(options)
+    except TieringError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    for place, (parts, table) in TABLES.items() if options.docs else ():
+        if any(part in results for part in parts):
+            put(options.docs / PAGE, BEGIN.format(place), END, table(results))
+    return 0
+
+
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+    """Run the parts that were asked for; return their results and those kept in files."""
+    files = [path for path in (options.docs and options.docs / "benchmarks" / "quantised.json", options.json) if path]
+    results: dict[str, Any] = {}
+    for path in filter(Path.exists, files):
+        results |= json.loads(path.read_text())
+    machine = describe_machine()
+    print(show_machine(machine))
+    for name in options.parts or PARTS:
+        print(f"{name}: {PARTS[name][1]} ...", file=sys.stderr, flush=True)
+        results[name] = {"machine": machine, "tables": []}
+        for result in PARTS[name][0](options, Sizes.from_options(options)):
+            results[name]["tables"].append(result.to_json())
+            print("\n" + comparison_table(results[name]["tables"][-1]), flush=True)
+        for path in files:
+            write_json(path, results)
+    return results
