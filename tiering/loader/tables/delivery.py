@@ -19,7 +19,7 @@ class Delivery:
     dtype: str
     out_bytes: int
     codec: Codec | None = None
-    """It decodes rows; ``None``: stored rows are what is delivered."""
+    """The codec that decodes rows; ``None``: stored rows are what is delivered."""
 
     @property
     def rows(self) -> native.RowCodec | None:

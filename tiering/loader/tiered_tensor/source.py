@@ -23,6 +23,7 @@ from tiering.errors import BudgetError, InputError
 from tiering.formats.features import FEATURE_DTYPES
 from tiering.formats.layout import TIERS, SsdRows, TypeLayout
 from tiering.formats.scores import Scores
+from tiering.loader.tables.delivery import Delivery
 from tiering.loader.tables.resident import anonymous
 from tiering.memory import AUTO_SHARE, available_memory
 from tiering.text.units import format_bytes, parse_size
@@ -95,9 +96,10 @@ class SourceTensor:
         return self.out_bytes if self.codec is None else self.codec.row_bytes
 
     @property
-    def dtype_name(self) -> str:
-        """Name of `dtype` in tables and codecs."""
-        return str(self.dtype).removeprefix("torch.")
+    def delivery(self) -> Delivery:
+        """Dtype and bytes of delivered rows: bytes as they are where no codec decodes them."""
+        dtype = "uint8" if self.codec is None else str(self.dtype).removeprefix("torch.")
+        return Delivery(dtype, self.out_bytes, self.codec)
 
     def encode(self, name: str, threads: int) -> SourceTensor:
         """Return the rows as the codec `name` stores them, in memory; the tensor itself where that is its dtype."""
@@ -105,7 +107,7 @@ class SourceTensor:
 
         if name not in (AUTO, *CODECS):
             raise InputError(f"dtype: expected {', '.join((AUTO, *CODECS))}, found {name!r}")
-        dtype, dim = self.dtype_name, self.row_bytes // self.dtype.itemsize
+        dtype, dim = str(self.dtype).removeprefix("torch."), self.row_bytes // self.dtype.itemsize
         if name == AUTO:
             halves = dtype == "float32" and all(half_holds(rows) for _, rows in self._blocks(dtype, _LOOK_BYTES))
             name = "float16" if halves else dtype
@@ -120,7 +122,7 @@ class SourceTensor:
                 "the table out instead (tiering layout): its rows may lie on SSD"
             )
         codec = fit_codec(name, (rows for _, rows in self._blocks(dtype, _ENCODED_BYTES)), dim, dtype, WHAT, threads)
-        delivered, meter, stored = dtype if dtype in DELIVERED else "float32", LossMeter(codec), anonymous(needed)
+        delivered, meter, stored = dtype if dtype in DELIVERED else "float32", LossMeter(codec, WHAT), anonymous(needed)
         codec.rows(delivered)  # refuses what it cannot deliver
         out = stored.reshape(self.num_rows, codec.row_bytes)
         for first, rows in self._blocks(dtype, _ENCODED_BYTES):
@@ -227,7 +229,9 @@ class TensorPlacement:
         gpu = self.rows["gpu"].size
         ends = [0, gpu, gpu, self.copied if self.source.file is not None else count, count]
         ranges = dict(zip(TIERS, pairwise(ends), strict=True))
-        return TypeLayout("rows", count, self.source.out_bytes, "uint8", ranges, SsdRows(0, 0, 1, 0))
+        codec, delivery = self.source.codec, self.source.delivery
+        dim, name = (delivery.out_bytes, "") if codec is None else (codec.dim, codec.name)
+        return TypeLayout("rows", count, dim, delivery.dtype, ranges, SsdRows(0, 0, 1, 0), name)
 
 
 def place_rows(

@@ -13,7 +13,7 @@ from tiering import cuda, native
 from tiering.errors import BudgetError, CapabilityError, InputError
 from tiering.loader.gpu import device as gpu_device
 from tiering.loader.gpu.device import Device, parse_sms
-from tiering.loader.gpu.memory import MemoryTiers
+from tiering.loader.gpu.memory import MemoryTiers, load_codec
 from tiering.loader.gpu.rows import STAGING_BYTES, GpuRows, StagedRows
 from tiering.loader.process import require_torch, warn_once
 from tiering.loader.stats import Counters
@@ -48,9 +48,9 @@ class HostTensorRows(HostRows):
         copies = source.copy_rows(placement.rows["cpu"], threads, 8 * source.num_rows * placement.needs_table)
         cpu, ssd = (copies, placement.rest) if source.file is not None else (placement.rest, None)
         ends = [end for _, end in entry.ranges.values()]
-        codec = None if source.codec is None else source.codec.rows(source.dtype_name)
+        codec = source.delivery.rows
         table = native.TieredTable(source.row_bytes, ends, None, [], cpu, None, ssd=ssd, codec=codec)
-        super().__init__(WHAT, entry, table, threads)
+        super().__init__(WHAT, entry, table, threads, delivery=source.delivery)
         self._what, self._file = WHAT, source.file
 
     def ids_on_device(self, ids: Any) -> torch.Tensor:
@@ -60,7 +60,7 @@ class HostTensorRows(HostRows):
         return torch.from_numpy(as_ids(ids).copy())  # what is checked is what is used, whatever others write to `ids`
 
     def take(self, positions: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
-        """Return the rows at `positions`, as bytes."""
+        """Return the rows at `positions`; as bytes where no codec decodes them."""
         return self.gather(positions, out)
 
     def _place(self, tier: str) -> str:
@@ -71,27 +71,14 @@ class GpuTensorRows(GpuRows):
     """Rows of a tensor by position, gathered by a GPU."""
 
     def __init__(self, placement: TensorPlacement, device: Device, max_sms: int | str, threads: int) -> None:
-        import torch
-
-        self._placement, self._source, self._threads = placement, placement.source, threads
-        codec = self._source.codec
-        parameters = (codec.scale, codec.offset) if codec is not None and codec.scaled else ()
-        self._parameters = [torch.from_numpy(column).to(device.torch_device) for column in parameters]
-        super().__init__(WHAT, load_tensor_tiers(placement, device, threads), parse_sms(max_sms))
-        self.row_bytes = self._source.row_bytes
+        sms, source = parse_sms(max_sms), placement.source
+        super().__init__(WHAT, load_tensor_tiers(placement, device, threads), sms, delivery=source.delivery)
+        self._placement, self._source, self._threads = placement, source, threads
 
     def take(self, positions: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
-        """Return the rows at `positions`, as bytes; positions of no tier are passed over."""
+        """Return the rows at `positions` as `HostTensorRows` does; positions of no tier are passed over."""
         self.device.keep([positions])
         return self.gather(positions, out=out, checked=False)
-
-    def table_over(self, staged: int) -> cuda.RowTable:
-        """Return all rows; those of the mapped file at the address `staged`."""
-        memory, source, parts = self._memory, self._source, None
-        if source.codec is not None:
-            scale, offset = [column.data_ptr() for column in self._parameters] or (0, 0)
-            parts = (source.codec.name, source.dtype_name, source.codec.dim, scale, offset)
-        return cuda.RowTable(self.device.index, source.row_bytes, self._ends, memory.gpu, [], memory.cpu, staged, parts)
 
     def _make_staging(self) -> StagedRows | None:
         if not self._entry.rows("ssd"):
@@ -108,6 +95,8 @@ class GpuTensorRows(GpuRows):
 def load_tensor_tiers(placement: TensorPlacement, device: Device, threads: int) -> MemoryTiers:
     """Copy the hottest rows to memory of the GPU and pinned host memory; a tensor in memory is pinned where it lies."""
     tiers, source = MemoryTiers(WHAT, placement.entry(), device), placement.source
+    if source.codec is not None:
+        tiers.codec = load_codec(tiers, source.codec, source.delivery.dtype)
     if placement.rows["gpu"].size:
         memory = _copy_to_gpu(source, placement.rows["gpu"], device, threads)
         tiers.owners.append(memory)
@@ -210,7 +199,7 @@ class TieredTensor(IndexedRows):
             check_out(out, (len(wanted), *self.shape[1:]), self.dtype, self.device)
         positions = self._find_positions(wanted, checked or isinstance(rows, HostTensorRows))
         if out is not None:
-            rows.take(positions, out.detach().view(-1).view(torch.uint8).view(len(out), self._source.out_bytes))
+            rows.take(positions, out.detach().view(-1).view(getattr(torch, rows.dtype)).view(len(out), rows.dim))
             return out
         return rows.take(positions, None).view(self.dtype).view(len(wanted), *self.shape[1:])
 
