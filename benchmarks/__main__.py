@@ -33,9 +33,6 @@ BENCHMARKS = {
     "reorder": ("stages.reorder", "stage: a graph renumbered, from file to file, against the disk"),
     "layout": ("stages.layout", "stage: feature rows into tiers, against the disk and a memory map"),
     "gather": ("gather.gather", "random rows of memory, against a plain C++ loop, torch and numpy"),
-    "quantised-encode": ("quantised_layout.encode", "rows encoded, against copying them"),
-    "quantised-layout": ("quantised_layout.layout", "stage: rows stored as int8, against float32"),
-    "quantised-loader": ("quantised_loader.loader", "waits for reads by how rows are stored, in the same memory"),
     "ssd": ("ssd.ssd", "random 4 KiB rows of the ssd tier, against fio"),
     "gpu-ceilings": ("gpu.ceilings.ceilings", "GPU: memory copied over the link and within the GPU"),
     "gpu-fill": ("gpu.fill.fill", "GPU: a file read into its memory, against kvikio (cuFile)"),
@@ -50,7 +47,7 @@ BENCHMARKS = {
 }
 """By name: a function of `Sizes`, loaded when it runs (those for GPUs import torch), and what is compared with what."""
 REPORTS = {
-    "quantised": ("quantised.report", "rows stored by codecs: gathers, accuracy, sizes; writes docs/quantised-rows.md"),
+    "quantised": ("quantised.report", "rows stored by codecs: speed, accuracy, sizes; writes docs/quantised-rows.md"),
     "stages": ("against", "stages and kernels against another checkout's, or against --no-verify"),
     "startup": ("startup", "start-up of commands against another checkout's, on 100 nodes"),
     "imports": ("imports", "every reader of the import against the disk; writes a table of docs/datasets.md"),

@@ -39,6 +39,9 @@ def _sized(function: str, _: argparse.Namespace, sizes: Sizes) -> Iterable[Resul
 
 PARTS: dict[str, tuple[Part, str]] = {
     "gather": (partial(_sized, "gather.gather"), "gathers that decode, against float32 and torch's unpacking"),
+    "encode": (partial(_sized, "layout.encode"), "rows encoded, against copying them"),
+    "layout": (partial(_sized, "layout.layout"), "layouts that store rows as int8, against float32"),
+    "loader": (partial(_sized, "loader.loader"), "waits of loaders for reads, by codec, in the same memory"),
     "padding": (partial(_sized, "padding.padding"), "rows read from a disk, tight and padded"),
     "published": (partial(_sized, "sizes.published"), "sizes of published tables, calculated"),
     **{graph: (partial(_accuracy, graph), f"accuracy of GraphSAGE on {graph}, by codec") for graph in GRAPHS},
@@ -122,7 +125,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--data", type=Path, default=_DATA, help="accuracy: where the graphs lie")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there; other parts of it stay")
     parser.add_argument("--docs", type=Path, metavar="DIR", help="write the tables of the page, and its figures")
-    Sizes.options(parser, "repeats", "threads", "feature_bytes", "folder")
+    Sizes.options(parser, "repeats", "threads", "feature_bytes", "folder", "stage_nodes", "seconds")
     options = parser.parse_args(argv)
     try:
         if unknown := [part for part in options.parts if part not in PARTS]:

@@ -28,9 +28,6 @@ def test_each_benchmark_runs_and_reports_rates(bench, name):
     assert report["machine"]["cores"] >= 1
     assert report["benchmarks"]
     for result in report["benchmarks"]:
-        if "rows" in result:
-            assert all(len(row) == len(result["heads"]) for row in result["rows"]) and result["rows"]
-            continue
         assert result["rate"] > 0
         for peer in result["peers"]:
             assert ("ratio" in peer) != bool(peer["note"] and not peer["seconds"])

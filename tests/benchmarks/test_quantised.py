@@ -11,7 +11,7 @@ import pytest
 from benchmarks import __main__ as program
 from benchmarks.quantised.report import BEGIN, GRAPHS, PAGE, PARTS, TABLES
 
-TINY = ["--features", "1MiB", "--repeats", "1", "--seeds", "2"]
+TINY = ["--features", "1MiB", "--repeats", "1", "--seeds", "2", "--nodes", "1000", "--seconds", "0.05"]
 
 
 @pytest.fixture(scope="module")

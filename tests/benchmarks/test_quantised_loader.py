@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks import quantised_loader
 from benchmarks.harness import Sizes
+from benchmarks.quantised import loader
 
 WAITED = {"float32": 4.0, "float16": 1.0, "int8": 0.5, "float8_e4m3": 0.0}
 
@@ -27,14 +27,14 @@ def asked(monkeypatch) -> list[Any]:
         buffer = {} if stored == "float8_e4m3" else {"slots": 750, "rows": 3000}
         return {"loader": 0.5, "batches": 10, "stats": stats, **buffer}
 
-    monkeypatch.setattr(quantised_loader, "run_program", run_program)
+    monkeypatch.setattr(loader, "run_program", run_program)
     layouts = lambda sizes, folder, nodes, dim: {s: folder / f"{s}-{dim}" for s in WAITED}  # noqa: E731
-    monkeypatch.setattr(quantised_loader, "_write_layouts", layouts)
+    monkeypatch.setattr(loader, "_write_layouts", layouts)
     return programs
 
 
 def test_all_layouts_get_the_memory_of_float32_rows(asked, tmp_path):
-    table = quantised_loader.loader(Sizes(folder=tmp_path, stage_nodes=3000, repeats=1, seconds=2.0))
+    table = loader.loader(Sizes(folder=tmp_path, stage_nodes=3000, repeats=1, seconds=2.0))
     rows = {tuple(row[:3]): dict(zip(table.heads, row, strict=True)) for row in table.rows}
     int8 = rows["128 x float32", "1/10", "int8"]
     assert (int8["waiting for reads, ms a batch"], int8["float32 / it"], int8["aim"]) == (50.0, 8.0, 8.0)
