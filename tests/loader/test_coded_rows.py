@@ -1,0 +1,197 @@
+"""Rows that a codec stored, as tables and loaders deliver them: bit for bit the reference's, in every tier and dtype."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from coded_layouts import EDGES, as_dtype, as_float32, coded_toy, decoded_rows, stored_rows
+from toy_datasets import chain
+
+import tiering
+from tiering.codecs import DELIVERED
+from tiering.errors import CapabilityError, FormatError, InputError, TieringError
+
+DTYPES = ["int8", "float8_e4m3", ["bfloat16", "paper=int8"], ["float16", "author=float32", "venue=float32"]]
+TIERS = {"gpu": "11%", "peer": "2x7%", "cpu": "20%"}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("coded")
+    toy = coded_toy(folder / "data", 300)
+    return toy, chain(toy, folder)[2], folder
+
+
+@pytest.fixture(scope="module", params=DTYPES, ids=str)
+def written(request, made):
+    """A toy, and its layout with rows in all tiers."""
+    toy, reordered, folder = made
+    out = folder / str(DTYPES.index(request.param))
+    disks = [out.with_suffix(f".ssd{k}") for k in range(2)]
+    tiering.write_layout(reordered, out=out, ssd=disks, dtype=request.param, **TIERS).close()
+    return toy, out
+
+
+@pytest.fixture
+def coded(written, gpu):
+    """The toy and the layout, open for one test."""
+    toy, path = written
+    with tiering.open(path) as layout:
+        yield toy, layout
+
+
+def expected(toy, layout, name, dtype=None):
+    """All rows of a table by rank, as bits of the delivered dtype, and that dtype."""
+    if name == EDGES:
+        source, given = np.asarray(layout.graph.edge_feature_table(layout.graph.relation(EDGES)).open()), "float32"
+    else:
+        source = toy.tables[name][np.asarray(layout.new_to_old(name))]
+        given = layout.artifact.type_layout(name).dtype
+    dtype = dtype or (given if given in DELIVERED else "float32")
+    entry = layout.artifact.type_layout(name)
+    rows = decoded_rows(layout.path, name, source) if entry.codec else as_float32(source, given)
+    return as_dtype(rows, dtype), getattr(torch, dtype)
+
+
+def bits(tensor):
+    """A tensor as numpy stores it."""
+    return (tensor.view(torch.int16) if tensor.dtype == torch.bfloat16 else tensor).cpu().numpy()
+
+
+def same(tensor, rows, dtype):
+    assert tensor.dtype == dtype
+    assert bits(tensor).tobytes() == np.ascontiguousarray(rows).tobytes()
+
+
+@pytest.mark.parametrize("dtype", [None, *DELIVERED])
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_every_table_delivers_the_references_rows(coded, device, dtype):
+    toy, layout = coded
+    opened, tiers = {name: partial_features(layout, name) for name in (*layout.feature_types, EDGES)}, set()
+    for name, features in opened.items():
+        if dtype == "float16" and float(np.abs(expected(toy, layout, name, "float32")[0]).max()) > 65504:
+            with pytest.raises(InputError, match=r"float16 ends at 65504|are delivered as they are"):
+                features(device=device, dtype=dtype)
+            continue
+        rows, kind = expected(toy, layout, name, dtype)
+        ids = np.random.default_rng(1).integers(0, len(rows), 700)
+        with features(device=device, dtype=kind if dtype else None) as table:
+            same(table.gather(ids), rows[ids], kind)
+            same(table.gather(torch.from_numpy(ids)[:0]), rows[:0], kind)
+            out = torch.empty((len(ids), rows.shape[1]), dtype=kind)
+            if device == "cpu":
+                assert table.gather(ids, out=out) is out
+                same(out, rows[ids], kind)
+                assert table.gather_numpy(ids).tobytes() == rows[ids].tobytes()
+                same(pickle.loads(pickle.dumps(table)).gather(ids), rows[ids], kind)
+            assert table.row_bytes == layout.artifact.type_layout(name).row_bytes
+            assert table.out_bytes == rows.shape[1] * kind.itemsize
+            tiers |= {tier for tier, served in table.counters.tiers.items() if served.rows}
+    assert tiers == {"gpu", "peer", "cpu", "ssd"}
+
+
+def partial_features(layout, name):
+    """What opens a table of nodes, or of edges."""
+    return (
+        (lambda **options: layout.edge_features(**options))
+        if name == EDGES
+        else (lambda **options: layout.features(name, **options))
+    )
+
+
+def test_stored_rows_are_delivered_when_asked(coded):
+    toy, layout = coded
+    for name in layout.feature_types:
+        source = toy.tables[name][np.asarray(layout.new_to_old(name))]
+        ids = np.arange(len(source))[::-3]
+        found = layout.features(name).gather(ids, decoded=False)
+        stored = stored_rows(layout.path, name, source) if layout.artifact.type_layout(name).codec else source
+        assert found.dtype == torch.uint8 and found.shape == (len(ids), layout.features(name).row_bytes)
+        assert found.numpy().tobytes() == np.ascontiguousarray(stored[ids]).tobytes()
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"memory": "tiers"}, {"features": "memory"}, {"memory": "2GiB", "dtype": "bfloat16"}]
+)
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_batches_have_the_references_rows(coded, monkeypatch, device, options):
+    """Also where rows come by slots, in several parts of a batch."""
+    toy, layout = coded
+    if "memory" not in options and "features" not in options:
+        monkeypatch.setattr("tiering.loader.loader.decide_memory", small_buffer)
+    chosen = {"batch_size": 50, "fanouts": [4, 4], "node_type": "paper", "device": device, "edge_features": True}
+    every = {name: expected(toy, layout, name, options.get("dtype")) for name in (*layout.feature_types, EDGES)}
+    batches = 0
+    for batch in layout.loader("train", **chosen, edge_positions=True, **options):
+        for name, rows in batch.features.items():
+            same(rows, every[name][0][bits(batch.nodes[name])], every[name][1])
+        for places, rows in zip(batch.positions, batch.edge_features, strict=True):
+            for relation, found in rows.items():
+                same(found, every[EDGES][0][bits(places[relation])], every[EDGES][1])
+        batches += 1
+    assert batches > 2
+
+
+def small_buffer(*args):
+    """The decision of a loader, but rows are never preloaded."""
+    from dataclasses import replace
+
+    from tiering.loader.memory import decide_memory
+
+    return replace(decide_memory(*args), preload=False)
+
+
+def test_dtypes_that_cannot_be_delivered_are_refused(coded, tmp_path):
+    _, layout = coded
+    with pytest.raises(InputError, match=r"delivered as (float32, float16, bfloat16|they are), found 'int8'"):
+        layout.features("author", dtype="int8")
+    with pytest.raises(TieringError, match="found 'float64'"):
+        layout.loader("train", node_type="paper", dtype=torch.float64)
+
+
+def test_large_numbers_are_not_delivered_as_float16(tmp_path):
+    toy = coded_toy(tmp_path / "data", 50)
+    toy.tables["author"][:] *= 1e6
+    (tmp_path / "data/author").write_bytes(toy.tables["author"].tobytes())
+    layout = tiering.write_layout(chain(toy, tmp_path)[2], out=tmp_path / "l", dtype="int8")
+    with pytest.raises(InputError, match="and float16 ends at 65504; deliver them as float32 or bfloat16"):
+        layout.features("author", dtype="float16")
+    with pytest.raises(InputError, match="float16 ends at 65504"):
+        layout.loader("train", node_type="paper", dtype="float16")
+    assert layout.features("author", dtype="bfloat16").gather([0]).dtype == torch.bfloat16
+
+
+def test_integers_without_a_codec_are_delivered_as_they_are(made, tmp_path):
+    toy, reordered, _ = made
+    layout = tiering.write_layout(reordered, out=tmp_path / "plain", dtype="auto")
+    same(layout.features("venue").gather([3]), toy.tables["venue"][[layout.new_to_old("venue")[3]]], torch.int32)
+    with pytest.raises(InputError, match=r"'venue', 5 x int32, are delivered as they are, found 'float16'"):
+        layout.features("venue", dtype="float16")
+
+
+@pytest.mark.parametrize("place", ["codecs/author", "ssd"])
+def test_damage_is_noticed_before_rows_are_used(made, tmp_path, place):
+    _, reordered, _ = made
+    layout = tiering.write_layout(reordered, out=tmp_path / "l", ssd=[tmp_path / "disk"], dtype="int8")
+    file = layout.artifact.images[0] if place == "ssd" else layout.path / place
+    layout.close()
+    data = bytearray(file.read_bytes())
+    data[3] ^= 0x55
+    file.write_bytes(bytes(data))
+    with (
+        pytest.raises(FormatError, match=r"damaged|no int8 parameters|is not"),
+        tiering.open(tmp_path / "l") as damaged,
+    ):
+        for name in damaged.feature_types:
+            damaged.features(name, verify=True).gather(np.arange(10))
+
+
+def test_a_gpu_that_reads_drives_refuses_rows_to_be_decoded(coded):
+    _, layout = coded
+    for name in layout.feature_types:
+        if layout.artifact.type_layout(name).codec in ("int8", "float8_e4m3", "bfloat16"):
+            with pytest.raises(CapabilityError, match=r"engine='bam'.* are stored as .*; make the layout with .*dtype"):
+                layout.features(name, device="cuda", engine="bam", drives=["/dev/one", "/dev/two"])
