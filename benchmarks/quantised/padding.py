@@ -8,7 +8,6 @@ over gaps as the disk's measured speed suggests.
 from __future__ import annotations
 
 import os
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.harness import Sizes, Table, expect
-from benchmarks.stages import forget
+from benchmarks.stages import bench_folder, forget
 from tiering import native
-from tiering.artifacts.storage import aligned_bytes, storage_errors
+from tiering.artifacts.storage import aligned_bytes
 from tiering.formats.layout import SECTOR_BYTES, SsdRows
 from tiering.readahead import disk_speed
 from tiering.readahead.config import UNLIMITED
@@ -116,15 +115,12 @@ def padding(sizes: Sizes) -> Table:
     """Compare for each length of a row and density of a sample; rows have `sizes.feature_bytes` in all."""
     lines, direct = [], False
     for row_bytes in ROW_BYTES:
-        with (
-            storage_errors(sizes.folder),
-            tempfile.TemporaryDirectory(prefix="tiering-bench-", dir=sizes.folder) as name,
-        ):
+        with bench_folder(sizes) as folder:
             rows = sizes.feature_bytes // row_bytes
             unit, (place,) = SsdRows.plan_all([(rows, row_bytes)], _PAGE, 1)
             files = [
-                StripeFile(Path(name) / "tight", rows, row_bytes, place, unit),
-                StripeFile(Path(name) / "padded", rows, row_bytes, pad_to_pages(rows, row_bytes), _PAGE),
+                StripeFile(folder / "tight", rows, row_bytes, place, unit),
+                StripeFile(folder / "padded", rows, row_bytes, pad_to_pages(rows, row_bytes), _PAGE),
             ]
             for file in files:
                 file.write()

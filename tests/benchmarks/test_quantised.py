@@ -123,6 +123,8 @@ def test_all_parts_run_and_the_page_is_written(repository, graphs):
     results = json.loads((graphs / "docs" / "benchmarks" / "quantised.json").read_text())
     assert results == json.loads(figures.read_text()) and list(results) == list(PARTS)
     assert all(part["tables"] and part["machine"]["cores"] for part in results.values())
+    tables = [table for part in results.values() for table in part["tables"] if "rows" in table]
+    assert all(table["rows"] and all(len(row) == len(table["heads"]) for row in table["rows"]) for table in tables)
     page = (graphs / "docs" / PAGE).read_text()
     assert page != before and "| tolokers | `int8` | 8 | ROC AUC" in page
     assert program.main(["quantised", "cora", *TINY, *map(str, places)]) == 0
