@@ -20,7 +20,7 @@ from tiering.artifacts.manifest import External
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.formats.features import Features
 from tiering.formats.graph import Graph
-from tiering.formats.layout import SsdRows
+from tiering.formats.ssd_rows import SsdRows
 
 PAPER = np.arange(4 * 3, dtype=np.float32).reshape(4, 3)
 RANK = {"author": [1, 0], "paper": [2, 0, 1, 3]}
@@ -205,6 +205,29 @@ def make_split_layout(out: Path, reordered: Graph) -> None:
     make_layout(out, reordered, adjacency=adjacency, split=split)
 
 
+def make_coded_layout(out: Path, reordered: Graph) -> None:
+    """Rows stored as int8, two on gpu and two on SSD: codes 0, 3, 6, 9 from 0, 1, 2 on, and a byte of padding."""
+    codes = np.zeros((4, 4), np.uint8)
+    codes[:, :3] = (np.array(RANK["paper"]) * 3)[:, None]
+    with ArtifactWriter(out, "layout") as writer:
+        writer.adopt(reordered, "graph")
+        writer.put("tiers/paper/gpu", codes[:2])
+        parameters = np.ones(3, np.float32).tobytes() + np.arange(3, dtype=np.int32).tobytes()
+        writer.put("codecs/paper", np.frombuffer(parameters, np.uint8))
+        content = codes[2:].tobytes().ljust(512, b"\0")
+        (writer.path / "ssd-0-of-1").write_bytes(content)
+        writer.put("pages/ssd-0", np.array([xxhash.xxh3_64_intdigest(content) & 0xFFFFFFFF], np.uint32))
+        digests = file_digests(writer.path / "ssd-0-of-1")
+        writer.external["ssd-0"] = External.of(Path("ssd-0-of-1"), len(content), digests)
+        loss = {"largest": 0.0, "rms": 0.0, "worst_column": -1, "worst_rms": 0.0, "exact_columns": 3, "columns": 3}
+        codec = {"name": "int8", "exact_columns": [], "largest": 11.0, "loss": loss}
+        types = {"num_nodes": 4, "dim": 3, "dtype": "float32", "row_bytes": 4, "codec": codec}
+        ranges = {"gpu": [0, 2], "peer": [2, 2], "cpu": [2, 2], "ssd": [2, 4]}
+        paper = {**types, **ranges, "ssd_rows": vars(SsdRows.plan(0, 2, 4, 512))}
+        body = {"page_bytes": 512, "unit_bytes": 512, "num_images": 1, "num_peers": 0, "node_types": {"paper": paper}}
+        writer.commit(body, _stage("layout", graph=reordered.digest), ("units", "codec"))
+
+
 def make_examples(folder: Path) -> None:
     """Write all examples into `folder`."""
     graph = make_graph(folder / "graph")
@@ -215,6 +238,7 @@ def make_examples(folder: Path) -> None:
     reordered = make_reordered(folder / "graph-reordered", graph)
     make_layout(folder / "layout", reordered)
     make_split_layout(folder / "layout-split", reordered)
+    make_coded_layout(folder / "layout-codec", reordered)
     with tempfile.TemporaryDirectory() as scratch:
         make_edge_layout(folder / "layout-edges", graph, Path(scratch) / "reordered")
 

@@ -21,7 +21,7 @@ from benchmarks.harness import Sizes, Table, expect
 from benchmarks.stages import bench_folder, forget
 from tiering import native
 from tiering.artifacts.storage import aligned_bytes
-from tiering.formats.layout import SECTOR_BYTES, SsdRows
+from tiering.formats.ssd_rows import SECTOR_BYTES, SsdRows
 from tiering.readahead import disk_speed
 from tiering.readahead.config import UNLIMITED
 from tiering.text.units import format_bytes

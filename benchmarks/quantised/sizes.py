@@ -9,7 +9,7 @@ from benchmarks.quantised.padding import pad_to_pages
 from tiering.codecs import CODECS, fit_codec
 from tiering.datasets.specs import find_spec
 from tiering.errors import MissingError
-from tiering.formats.layout import SsdRows
+from tiering.formats.ssd_rows import SsdRows
 
 TABLES = (("mag240m", "paper"), ("igb-full", "paper"))
 MEMORY = 128 << 30

@@ -19,8 +19,9 @@ from tiering.artifacts.storage import OpenDirectory
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import FormatError, MissingError
 from tiering.formats.graph import Graph
-from tiering.formats.layout import SsdRows, choose_unit, image_bytes, peer_rows, ssd_stride
+from tiering.formats.layout import image_bytes, peer_rows
 from tiering.formats.scores import Scores
+from tiering.formats.ssd_rows import SsdRows, choose_unit, ssd_stride
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "data_specs" / "examples"
 

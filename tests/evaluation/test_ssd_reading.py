@@ -28,7 +28,7 @@ from tiering.evaluation.ssd_reading import (
     read_pages,
     row_spans,
 )  # fmt: skip
-from tiering.formats.layout import SsdRows
+from tiering.formats.ssd_rows import SsdRows
 from tiering.layout.tiers import parse_capacities
 from tiering.memory import Budget, own_memory
 from tiering.readahead.config import divide_slots

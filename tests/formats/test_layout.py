@@ -8,6 +8,7 @@ import pytest
 from sealed import edit_manifest
 
 import tiering
+from tiering.codecs.int8 import Int8
 from tiering.errors import FormatError, MissingError
 from tiering.formats.adjacency_prefix import AdjacencyPrefix
 from tiering.formats.layout import Layout
@@ -70,6 +71,71 @@ def test_edges_that_do_not_fit_the_graph_are_refused(tmp_path, damage, words):
     edit_manifest(tmp_path / "layout", damage)
     with pytest.raises(FormatError, match=words):
         Layout.open(tmp_path / "layout")
+
+
+def test_rows_of_the_coded_example():
+    layout = Layout.open(EXAMPLES / "layout-codec")
+    entry = layout.type_layout("paper")
+    assert (entry.codec, entry.dtype, entry.row_bytes, entry.stored) == ("int8", "float32", 4, ("uint8", 4))
+    with tiering.open(EXAMPLES / "layout-codec") as opened:
+        rows = opened.features(verify=True).gather_numpy(np.arange(4)).tolist()
+    assert rows == [[6, 7, 8], [0, 1, 2], [3, 4, 5], [9, 10, 11]]
+
+
+DAMAGED_CODECS = [
+    (lambda d: d.update(requires=["units"]), r"requires: expected 'codec' where a table has a codec"),
+    (lambda d: d["body"]["node_types"]["paper"].pop("codec"), r"row_bytes: expected 12 \(3 x float32"),
+    (lambda d: d["body"]["node_types"]["paper"]["codec"].update(name="int9"), "codec.name"),
+    (
+        lambda d: d["body"]["node_types"]["paper"]["codec"].update(name="float16"),
+        r"row_bytes: expected 8 \(3 x float16",
+    ),
+    (lambda d: d["body"]["node_types"]["paper"]["codec"].update(exact_columns=[1]), "exact_columns"),
+    (lambda d: d["body"]["node_types"]["paper"]["codec"].pop("loss"), "loss"),
+    (lambda d: d["files"].pop("codecs/paper"), "codecs/paper"),
+    (lambda d: d["files"]["codecs/paper"].update(shape=[16], bytes=16), "codecs/paper"),
+]
+
+
+@pytest.mark.parametrize(("damage", "words"), DAMAGED_CODECS)
+def test_codecs_that_do_not_fit_are_refused(tmp_path, damage, words):
+    shutil.copytree(EXAMPLES / "layout-codec", tmp_path / "layout")
+    edit_manifest(tmp_path / "layout", damage)
+    with pytest.raises(FormatError, match=words):
+        Layout.open(tmp_path / "layout")
+
+
+def test_parameters_that_no_fit_gives_are_refused():
+    """A scale of 0, an offset beyond the whole numbers of float32."""
+    for at, value in ((0, np.float32(0)), (12, np.int32(2**24))):
+        data = bytearray((EXAMPLES / "layout-codec/codecs/paper").read_bytes())
+        data[at : at + 4] = value.tobytes()
+        with pytest.raises(FormatError, match=r"of column 0 are no int8 parameters; make it again"):
+            Int8.from_bytes(bytes(data), 3, "codecs/paper")
+
+
+def test_info_shows_what_a_codec_lost(tiering_cli, tmp_path):
+    """A table of its own, with the worst column by its name in the source."""
+    rows = "".join(f"{movie},{movie * movie / 7},{movie % 3}\n" for movie in range(30))
+    (tmp_path / "movies.csv").write_text(f"id,age,stars\n{rows}")
+    (tmp_path / "links.csv").write_text("u,m\n" + "".join(f"{movie % 7},{movie}\n" for movie in range(30)))
+    graph, scores, reordered = (tmp_path / name for name in ("graph", "scores", "reordered"))
+    tables = ("--relation", f"user:saw:movie={tmp_path}/links.csv", "--nodes", f"movie={tmp_path}/movies.csv:id")
+    tiering_cli("import", *tables, "--features", "age,stars", "--out", graph).ok()
+    tiering_cli("score", graph, "--method", "degree", "--out", scores).ok()
+    tiering_cli("reorder", graph, "--scores", scores, "--out", reordered).ok()
+    made = tiering_cli("layout", reordered, "--dtype", "movie=int8", "--out", tmp_path / "layout").ok()
+    assert "movie: rows of 4 B, int8: rms " in made.err and "worst column age (rms " in made.err
+    line = next(line.split() for line in made.out.splitlines() if "int8" in line)
+    codec = tiering_cli("info", tmp_path / "layout", "--json").ok().json["node_types"]["movie"]["codec"]
+    figures = (f"{codec['loss'][name]:.2g}" for name in ("rms", "largest", "worst_rms"))
+    rms, largest, worst = figures
+    assert line == ["movie", "float32", "int8", "4", "B", rms, largest, "age", f"({worst})", "1", "of", "2"]
+    assert codec["worst_column_name"] == "age"
+    html = tiering.open(tmp_path / "layout")._repr_html_()
+    assert "worst column" in html and f"age ({worst})" in html
+    shown = tiering_cli("info", EXAMPLES / "layout-codec").ok().out
+    assert ["paper", "float32", "int8", "4", "B", "0", "0", "-", "3", "of", "3"] in map(str.split, shown.splitlines())
 
 
 def test_info_shows_both(tiering_cli):

@@ -22,7 +22,8 @@ from tiering import native
 from tiering.artifacts.checksum import sampled_digest
 from tiering.artifacts.manifest import External, storage_dtype
 from tiering.artifacts.writer import ArtifactWriter
-from tiering.formats.layout import SsdRows, image_bytes, image_name, page_sums, peer_rows, tier_file
+from tiering.formats.layout import image_bytes, image_name, page_sums, peer_rows, tier_file
+from tiering.formats.ssd_rows import SsdRows
 from tiering.loader import TieredLayout, open_layout
 
 REPOSITORY = Path(__file__).parents[2]

@@ -14,7 +14,8 @@ from benchmarks import csc_edges
 from tiering import native, tiered
 from tiering.artifacts.storage import aligned_bytes
 from tiering.errors import TieringError
-from tiering.formats.layout import SsdRows, TypeLayout
+from tiering.formats.layout import TypeLayout
+from tiering.formats.ssd_rows import SsdRows
 from tiering.loader.tables.gather import HostRows
 
 Race = tuple[np.ndarray[Any, Any], Any, Callable[[], Any]]

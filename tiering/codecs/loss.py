@@ -32,10 +32,14 @@ class CodecLoss:
         return asdict(self)
 
     def __str__(self) -> str:
+        return self.describe(str(self.worst_column))
+
+    def describe(self, worst_column: str) -> str:
+        """Return the figures in a line that calls the worst column so."""
         if self.exact_columns == self.columns:
             return "exact"
         exact = f"{self.exact_columns} of {self.columns} columns exact"
-        worst = f"worst column {self.worst_column} (rms {self.worst_rms:.2g})"
+        worst = f"worst column {worst_column} (rms {self.worst_rms:.2g})"
         return f"rms {self.rms:.2g}, largest {self.largest:.2g} standard deviations; {worst}; {exact}"
 
 

@@ -18,8 +18,9 @@ import numpy.typing as npt
 from tiering import native
 from tiering.errors import InputError
 from tiering.formats.graph import Graph, take_by_rank
-from tiering.formats.layout import TIERS, SsdRows
+from tiering.formats.layout import TIERS
 from tiering.formats.scores import Scores
+from tiering.formats.ssd_rows import SsdRows
 from tiering.layout.tiers import Capacities, RankedTable, plan_tiers
 
 FloatArray: TypeAlias = "npt.NDArray[np.float64]"

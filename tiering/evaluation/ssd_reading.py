@@ -19,7 +19,7 @@ import numpy.typing as npt
 from tiering.errors import InputError
 from tiering.evaluation.cache_order import IntArray, Rows, read_spans
 from tiering.evaluation.counting import SLACK, EvaluationMemory, ReferenceEpochs
-from tiering.formats.layout import SsdRows
+from tiering.formats.ssd_rows import SsdRows
 from tiering.memory import Budget
 from tiering.readahead.config import ReadaheadConfig, SsdTables, choose_config, divide_slots, max_known
 from tiering.readahead.disk_speed import DiskSpeed, read_speed

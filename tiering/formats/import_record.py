@@ -57,6 +57,12 @@ def describe_import(summary: Mapping[str, Any], inputs: Iterable[str]) -> dict[s
     return {topic: words for topic, words in topics.items() if words}
 
 
+def column_name(changes: Mapping[str, Any], table: str, column: int, dim: int) -> str:
+    """Return the name that the source has for a feature column of a type; its number if there is none."""
+    tables = [one["columns"].get("features", []) for one in changes.get("tables", []) if one["table"] == table]
+    return str(tables[0][column] if tables and 0 <= column < len(tables[0]) == dim else column)
+
+
 def _columns(columns: Mapping[str, Any]) -> str:
     roles = sorted(columns, key=lambda role: (list(_ROLES).index(role) if role in _ROLES else len(_ROLES), role))
     named = {role: columns[role] if isinstance(columns[role], list) else [columns[role]] for role in roles}

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
-
-import numpy as np
-import numpy.typing as npt
 
 from tiering.artifacts.artifact import Artifact, VerifyReport
 from tiering.artifacts.manifest import (
@@ -21,80 +18,21 @@ from tiering.artifacts.manifest import (
     relation_key,
     storage_dtype,
 )
-from tiering.codecs import CODECS, Codec, CodecLoss, codec_of
+from tiering.codecs import CODECS, Codec, codec_of
 from tiering.errors import MissingError
 from tiering.formats.adjacency_prefix import AdjacencyPrefix, prefix_entry_problems, prefix_problems
 from tiering.formats.graph import Graph
-from tiering.text.description import Fields, Part, Table
-from tiering.text.units import format_bytes, format_count, format_share, format_small_seconds
+from tiering.formats.import_record import column_name
+from tiering.formats.layout_tables import tier_tables
+from tiering.formats.ssd_rows import SsdRows
+from tiering.text.description import Part
 
 TIERS = ("gpu", "peer", "cpu", "ssd")  # tiers from hottest to coldest; ranges follow each other in this order
 MEMORY_TIERS = ("gpu", "peer", "cpu")  # tiers whose rows lie in files of the layout's directory
 EDGE_TABLES = "edge_tables"  # field of the body, and name in ``requires``, of layouts that place features of edges
 UNITS = "units"  # name in ``requires`` of layouts whose rows on SSD lie in units
 CODEC = "codec"  # field of a table, and name in ``requires`` of layouts with coded tables
-SECTOR_BYTES = 512
-_UNITS = (64 << 10, 1 << 20)  # bytes of a stripe unit: at least, and at most but for larger rows
 SUM_BYTES = 4  # bytes of a page's checksum: the low half of XXH3-64 of its content
-
-
-def ssd_stride(row_bytes: int) -> int:
-    """Return the bytes from row to row on SSD: padded to sectors where that costs an eighth at most, else to 4."""
-    tight, padded = (-(-row_bytes // step) * step for step in (4, SECTOR_BYTES))
-    return padded if 8 * (padded - tight) <= tight else tight
-
-
-def choose_unit(tables: Iterable[tuple[int, int]], page_bytes: int, num_images: int) -> int:
-    """Return the bytes of a stripe unit, whole pages, for tables of so many rows on SSD of so many bytes.
-
-    64 KiB, doubled to 1 MiB at most until rows fill all but a hundredth of it, and no less than the largest row. Where
-    tables have less than that for each image, units are halved.
-    """
-    sizes = [(rows, ssd_stride(row_bytes)) for rows, row_bytes in tables if rows]
-    unit, largest = max(page_bytes, _UNITS[0]), max((stride for _, stride in sizes), default=1)
-    while unit < _UNITS[1] and any(unit % stride > unit // 100 for _, stride in sizes):
-        unit *= 2
-    most = max((rows * stride for rows, stride in sizes), default=0)
-    while unit // 2 >= max(page_bytes, largest) and unit * num_images > most:
-        unit //= 2
-    return max(unit, -(-largest // page_bytes) * page_bytes)
-
-
-@dataclass(frozen=True)
-class SsdRows:
-    """The position of one node type's ssd rows in the units that are striped over all stripe files."""
-
-    first_unit: int  # unit of row 0
-    num_units: int  # units of the type
-    stride: int  # bytes from row to row
-    rows_per_unit: int  # rows of a unit; 0 in the one file of an older layout: rows run through the ends of units
-
-    @classmethod
-    def plan(cls, first_unit: int, rows: int, stride: int, unit_bytes: int) -> SsdRows:
-        """Place `rows` rows from `first_unit` on."""
-        per_unit = unit_bytes // stride
-        return cls(first_unit, -(-rows // per_unit) if per_unit else -(-rows * stride // unit_bytes), stride, per_unit)
-
-    @classmethod
-    def plan_all(cls, tables: Sequence[tuple[int, int]], page_bytes: int, num_images: int) -> tuple[int, list[SsdRows]]:
-        """Return the bytes of a unit, and the places of tables of so many rows of so many bytes, in turn."""
-        unit, places, first = choose_unit(tables, page_bytes, num_images), [], 0
-        for rows, row_bytes in tables:
-            places.append(cls.plan(first, rows, ssd_stride(row_bytes), unit))
-            first += places[-1].num_units
-        return unit, places
-
-    @classmethod
-    def from_json(cls, entry: Mapping[str, int]) -> SsdRows:
-        """Read the form of the manifest; earlier versions striped by pages."""
-        return cls(**{name.replace("page", "unit"): value for name, value in entry.items()})
-
-    def begins(self, rows: npt.NDArray[Any], unit_bytes: int) -> npt.NDArray[np.int64]:
-        """Return the first byte, counted from that of `first_unit`, of rows by their numbers within the ssd tier."""
-        wide = rows.astype(np.int64)
-        if not self.rows_per_unit:
-            return wide * self.stride
-        return wide // self.rows_per_unit * unit_bytes + wide % self.rows_per_unit * self.stride
 
 
 @dataclass(frozen=True)
@@ -307,6 +245,9 @@ class Layout(Artifact):
             entry = self.type_layout(node_type)
             problems += self._type_problems(entry, units) + _source_problems(entry, self._listed_graph)
             units += entry.ssd_rows.num_units
+        coded = any(self.type_layout(name).codec for name in self.tables)
+        if coded != (CODEC in self.manifest.requires):
+            problems.append(mismatch("requires", f"{CODEC!r} where a table has a codec", list(self.manifest.requires)))
         if units and not self.num_images:
             problems.append(body_problem("body.num_images", "there are ssd rows but no images"))
         if problems:
@@ -403,16 +344,19 @@ class Layout(Artifact):
         }
 
     def _describe_content(self, summary: Mapping[str, Any]) -> list[Part]:
-        return [*_tier_tables(summary), *self.graph._describe_content(summary["graph"])]
+        return [*tier_tables(summary), *self.graph._describe_content(summary["graph"])]
 
     def _table_summary(self, name: str) -> dict[str, Any]:
-        """Return the rows and bytes of a table per tier."""
-        entry = self.type_layout(name)
+        """Return the rows and bytes of a table per tier, and how a codec stores them."""
+        entry, codec = self.type_layout(name), self._table_entry(name).get(CODEC)
+        if codec is not None:
+            worst = column_name(self.graph.manifest.body["changes"], name, codec["loss"]["worst_column"], entry.dim)
+            codec = {**codec, "worst_column_name": worst}
         return {
             "rows": entry.num_nodes,
             "row_bytes": entry.row_bytes,
             "dtype": entry.dtype,
-            **({CODEC: self._table_entry(name)[CODEC]} if entry.codec else {}),
+            **({CODEC: codec} if codec else {}),
             "tiers": {tier: entry.tier_summary(tier) for tier in TIERS},
             "ssd_stride": entry.ssd_rows.stride,
             "ssd_padding_bytes": entry.ssd_rows.num_units * self.unit_bytes - entry.rows("ssd") * entry.row_bytes,
@@ -441,40 +385,3 @@ def _source_problems(entry: TypeLayout, graph: Graph) -> list[Problem]:
         for name, value in fields.items()
         if getattr(entry, name) != value
     ]
-
-
-def _tier_tables(summary: Mapping[str, Any]) -> list[Part]:
-    rows, fields = [], {f"ssd image {k}": image for k, image in enumerate(summary["images"])}
-    for node_type, entry in {**summary["node_types"], **summary.get("edge_tables", {})}.items():
-        for tier, part in entry["tiers"].items():
-            first, last = map(format_count, part["ranks"])
-            sizes = (format_count(part["rows"]), format_share(part["rows"], entry["rows"]), format_bytes(part["bytes"]))
-            rows.append((node_type, tier, f"{first} .. {last}", *sizes))
-        if CODEC in entry:
-            loss = CodecLoss(**entry[CODEC]["loss"])
-            fields[f"stored as, {node_type}"] = f"{entry[CODEC]['name']}, {entry['row_bytes']} B a row; {loss}"
-        if entry["ssd_padding_bytes"]:
-            stride = f"stride {entry['ssd_stride']} for rows of {entry['row_bytes']} bytes"
-            fields[f"ssd padding, {node_type}"] = f"{format_bytes(entry['ssd_padding_bytes'])} ({stride})"
-    columns = ("type", "tier", "ranks", "rows", "share", "bytes")
-    parts: list[Part] = [Table("What lies where", columns, rows, left=2)] if rows else []
-    parts += _gpu_memory(summary) if "split" in summary else []
-    return [*parts, Fields(fields)] if fields else parts
-
-
-def _gpu_memory(summary: Mapping[str, Any]) -> list[Part]:
-    split, rows = summary["split"], []
-    for what, name in (("feature rows", "features"), ("adjacency lists", "adjacency")):
-        size = "feature_bytes" if name == "features" else "adjacency_bytes"
-        expected = split["predicted"][name]
-        reads = (format_count(round(expected["reads"])), format_share(expected["served"], expected["reads"]))
-        times = (format_small_seconds(expected["saved"]), format_small_seconds(expected["seconds"]))
-        rows.append((what, format_bytes(split[size]), *reads, *times))
-    columns = ("what", "bytes", "reads per epoch", "served by it", "saves per epoch", "of")
-    title = f"GPU memory: {format_bytes(split['budget_bytes'])}, split {split['mode']}"
-    lists = []
-    for key, e in summary["adjacency"].items():
-        shares = ((format_count(e[what]), format_share(e[what], e[f"of_{what}"])) for what in ("columns", "edges"))
-        lists.append((key, *(text for pair in shares for text in pair), format_bytes(e["bytes"])))
-    held = Table("Adjacency lists on the GPU", ("relation", "lists", "share", "edges", "share", "bytes"), lists)
-    return [Table(title, columns, rows), *([held] if lists else [])]

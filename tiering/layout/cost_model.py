@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from tiering.errors import InputError, MissingError
 from tiering.formats.adjacency_prefix import ListBytes
-from tiering.formats.layout import ssd_stride
+from tiering.formats.ssd_rows import ssd_stride
 from tiering.layout.tiers import Capacities, RankedTable
 
 Floats = npt.NDArray[np.float64]

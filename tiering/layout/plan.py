@@ -13,7 +13,8 @@ from tiering.errors import InputError
 from tiering.formats.encoded_rows import EncodedTable, codec_name, is_cached
 from tiering.formats.feature_rows import CHUNK_BYTES
 from tiering.formats.features import FeatureTable
-from tiering.formats.layout import EDGE_TABLES, MEMORY_TIERS, SUM_BYTES, TIERS, SsdRows, TypeLayout, image_bytes
+from tiering.formats.layout import EDGE_TABLES, MEMORY_TIERS, SUM_BYTES, TIERS, TypeLayout, image_bytes
+from tiering.formats.ssd_rows import SsdRows
 from tiering.layout.adjacency_cache import CacheSplit, divide_gpu
 from tiering.layout.inputs import LayoutInput
 from tiering.layout.options import LayoutOptions

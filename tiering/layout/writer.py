@@ -30,6 +30,7 @@ from tiering.codecs import CODECS, CodecLoss, codec_of, sum_losses
 from tiering.formats.encoded_rows import EncodedTable
 from tiering.formats.feature_rows import table_states
 from tiering.formats.graph import Graph, graph_errors
+from tiering.formats.import_record import column_name
 from tiering.formats.layout import (
     CODEC,
     EDGE_TABLES,
@@ -119,7 +120,8 @@ def write_layout(
         for name, table in coded.items():
             entry = {**table.codec.entry(), "loss": losses[name].as_dict()}
             body[EDGE_TABLES if ":" in name else "node_types"][name][CODEC] = entry
-            note(f"{name}: rows of {table.row_bytes} B, {table.name}: {losses[name]}")
+            worst = column_name(graph.manifest.body["changes"], name, losses[name].worst_column, table.dim)
+            note(f"{name}: rows of {table.row_bytes} B, {table.name}: {losses[name].describe(worst)}")
         features = {EDGE_TABLES: EDGE_TABLES in body, CODEC: bool(coded)}
         writer.commit(body, provenance, (UNITS, *(name for name, needed in features.items() if needed)))
     return Layout.open(writer.out)

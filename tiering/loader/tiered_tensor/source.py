@@ -21,8 +21,9 @@ from tiering.artifacts.reader import find_mapping
 from tiering.codecs import AUTO, CODECS, DELIVERED, Codec, CodecLoss, LossMeter, fit_codec, float_rows, half_holds
 from tiering.errors import BudgetError, InputError
 from tiering.formats.features import FEATURE_DTYPES
-from tiering.formats.layout import TIERS, SsdRows, TypeLayout
+from tiering.formats.layout import TIERS, TypeLayout
 from tiering.formats.scores import Scores
+from tiering.formats.ssd_rows import SsdRows
 from tiering.loader.tables.delivery import Delivery
 from tiering.loader.tables.resident import anonymous
 from tiering.memory import AUTO_SHARE, available_memory

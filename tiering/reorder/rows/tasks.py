@@ -25,7 +25,8 @@ from tiering.codecs import LossMeter, codec_of
 from tiering.formats.encoded_rows import EncodedTable, encode_rows
 from tiering.formats.features import EDGE_FEATURES, FeatureTable
 from tiering.formats.graph import Graph, relation_folder
-from tiering.formats.layout import TIERS, SsdRows, TypeLayout, tier_file
+from tiering.formats.layout import TIERS, TypeLayout, tier_file
+from tiering.formats.ssd_rows import SsdRows
 from tiering.reorder.arrays import moved_bytes, source_of
 from tiering.run.files import missing_files, output_file, place_files
 from tiering.run.grid import Grid, Int64Array, equal_bounds
