@@ -23,7 +23,7 @@ Part = Callable[[argparse.Namespace, Sizes], Iterable[Result]]
 GRAPHS = ("dblp-citation", "tolokers", "cora")
 PAGE = "quantised-rows.md"
 BEGIN, END = "<!-- quantised: {} -->", "<!-- quantised: end -->"
-_SHOWN = {"read": 1e6, "reads": 1e3, "seconds": 1e-3}  # figures of both sides, and their units in the page
+_MANY = 0.1  # fraction of rows that is shown as a percentage
 _DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 
 
@@ -50,51 +50,38 @@ PARTS: dict[str, tuple[Part, str]] = {
 
 
 def accuracy_table(results: Mapping[str, Any]) -> str:
-    """Return the accuracy on all graphs that there are results of."""
-    rows = []
-    for graph in (graph for graph in GRAPHS if graph in results):
-        kind = results[graph]["tables"][0]["parameters"]["score"]
+    """Return a line for each codec, with the change of the score and the loss on all graphs there are results of."""
+    graphs = [graph for graph in GRAPHS if graph in results]
+    heads, lines = ["codec"], dict[str, list[str]]()
+    for graph in graphs:
+        heads += [f"{graph}: {results[graph]['tables'][0]['parameters']['score']}", "loss"]
         for of in _lines(results[graph]):
-            change = f"(sd {of['sd']:.4f})"
+            change = f"{of['score']:.4f} (sd {of['sd']:.4f})"
             if of["p"] is not None:
                 same = of["difference"] == of["95 %"] == 0
-                change = "0" if same else f"{of['difference']:+.4f} ± {of['95 %']:.4f}, p {of['p']:.2g}"
-            losses = [f"{of[loss]:.2g}" for loss in ("rms", "largest", "worst column")]
-            cells = [
-                str(of["row bytes"]),
-                f"{kind} {of['score']:.4f}",
-                change,
-                of["differs"] or "",
-                *losses,
-                of["exact columns"],
-            ]
-            rows.append([graph, f"`{of['codec']}`", *cells])
-    heads = ["graph", "codec", "row bytes", "score", "minus float32", "differs", "rms", "largest", "worst column"]
-    return markdown([*heads, "exact columns"], rows, left=2)
+                change = "0" if same else f"{of['difference']:+.4f} ± {of['95 %']:.4f} (p {of['p']:.2g})"
+            change = f"**{change}**" if of["differs"] == "yes" else change
+            loss = " / ".join(f"{of[name]:.2g}" for name in ("rms", "worst column", "largest"))
+            exact = int(of["exact columns"].split()[0])
+            loss = "exact" if not of["largest"] else loss + (f"; {of['exact columns']} exact" if exact else "")
+            lines.setdefault(of["codec"], []).extend([change, loss])
+    return markdown(heads, [[f"`{codec}`", *cells] for codec, cells in lines.items()], left=1)
 
 
 def padding_table(results: Mapping[str, Any]) -> str:
-    """Return the times of both sides, and their ratios."""
-    rows = []
+    """Return a line for each length of a row, with the times and bytes of tight rows over those of padded ones."""
+    heads, lines = ["row bytes: tight, padded"], dict[str, list[str]]()
     for of in _lines(results["padding"]):
-        sides = ((f"{of[what] / unit:,.1f}", f"{of[f'{what}, padded'] / unit:,.1f}") for what, unit in _SHOWN.items())
+        head = f"one row of {1 / of['density']:.0f}" if of["density"] < _MANY else f"{of['density']:.0%} of the rows"
+        heads += [head] if head not in heads else []
         ratio = f"{of['tight / padded']:.2f} ({of['least']:.2f} .. {of['most']:.2f})"
-        strides = f"{of['stride']}, {of['padded']}"
-        rows.append([str(of["row bytes"]), strides, f"{of['density']:g}", *map(", ".join, sides), ratio])
-    heads = [
-        "row bytes",
-        "stride: tight, padded",
-        "density",
-        "MB read",
-        "reads, thousands",
-        "ms",
-        "time, tight / padded",
-    ]
-    return markdown(heads, rows)
+        sizes = f"{of['read'] / 1e6:,.0f} / {of['read, padded'] / 1e6:,.0f} MB"
+        lines.setdefault(f"{of['row bytes']}: {of['stride']}, {of['padded']}", []).append(f"{ratio}; {sizes}")
+    return markdown(heads, [[strides, *cells] for strides, cells in lines.items()])
 
 
 def published_table(results: Mapping[str, Any]) -> str:
-    """Return sizes in GB, with the stride on a disk, before and now."""
+    """Return sizes in GB, in memory and on a disk, and how much of them fits."""
     rows = []
     for of in _lines(results["published"]):
         sizes = (f"{of[what] / 1e9:.0f}" for what in ("bytes", "on ssd, padded", "on ssd"))

@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 
 from benchmarks import __main__ as program
+from benchmarks.harness import Sizes
+from benchmarks.quantised.padding import ROW_BYTES, StripeFile, pad_to_pages
 from benchmarks.quantised.report import BEGIN, GRAPHS, PAGE, PARTS, TABLES
+from benchmarks.quantised.sizes import published
+from tiering.artifacts.storage import aligned_bytes
+from tiering.errors import InternalError
+from tiering.formats.layout import SsdRows
 
 TINY = ["--features", "1MiB", "--repeats", "1", "--seeds", "2", "--nodes", "1000", "--seconds", "0.05"]
 
@@ -97,6 +103,42 @@ def test_a_codec_that_destroys_the_features_differs(accuracy, graphs, monkeypatc
     assert found["float16"]["rms"] < found["int8"]["rms"] < 0.01 and found["int8"]["row bytes"] == 8
 
 
+def test_sizes_by_hand():
+    table = published(Sizes())
+    lines = [dict(zip(table.heads, row, strict=True)) for row in table.rows]
+    igb, papers = ([line for line in lines if line["table"].startswith(name)] for name in ("igb-full", "mag240m"))
+    assert [line["stored as"] for line in igb] == ["float32", "float16, bfloat16", "float8_e4m3, int8"]
+    assert [line["bytes"] for line in igb] == [269_346_174 * row_bytes for row_bytes in (4096, 2048, 1024)]
+    assert [round(line["share of rows in memory"], 4) for line in igb] == [0.1246, 0.2492, 0.4983]
+    half, quarter = papers  # rows of 1536 B, 2 in a page; of 768 B, padded to 1024, 4 in a page; 85 in 64 KiB
+    assert (half["on ssd, padded"], quarter["on ssd, padded"]) == (
+        -(-121_751_666 // 2) * 4096,
+        -(-121_751_666 // 4) * 4096,
+    )
+    assert (half["stride"], quarter["stride"], quarter["on ssd"]) == (1536, 768, -(-121_751_666 // 85) * 65536)
+
+
+@pytest.mark.parametrize("row_bytes", ROW_BYTES)
+def test_rows_that_are_not_those_of_the_file_are_not_timed(tmp_path, row_bytes):
+    """Both places of rows are read as they were written; a byte that changed is noticed."""
+    place = SsdRows.plan(0, 500, row_bytes, 65536)
+    for file in (
+        StripeFile(tmp_path / "tight", 500, row_bytes, place, 65536),
+        StripeFile(tmp_path / "padded", 500, row_bytes, pad_to_pages(500, row_bytes), 4096),
+    ):
+        file.write()
+        assert file.path.stat().st_size == file.place.num_units * file.unit
+        wanted, arena = np.array([0, 3, 84, 85, 499], np.uint32), aligned_bytes(8 * row_bytes)
+        found = file.read(wanted, 0, arena)
+        assert found.reads >= 3 and found.nbytes >= 5 * row_bytes and found.seconds > 0
+        per_unit, stride = file.place.rows_per_unit, file.place.stride
+        with file.path.open("r+b") as image:
+            image.seek(84 // per_unit * file.unit + 84 % per_unit * stride)
+            image.write(b"\xff")
+        with pytest.raises(InternalError, match="rows"):
+            file.read(wanted, 0, arena)
+
+
 def test_the_page_has_a_place_for_every_table(repository):
     page = (repository / "docs" / PAGE).read_text()
     assert all(page.count(BEGIN.format(place)) == 1 for place in TABLES)
@@ -126,7 +168,8 @@ def test_all_parts_run_and_the_page_is_written(repository, graphs):
     tables = [table for part in results.values() for table in part["tables"] if "rows" in table]
     assert all(table["rows"] and all(len(row) == len(table["heads"]) for row in table["rows"]) for table in tables)
     page = (graphs / "docs" / PAGE).read_text()
-    assert page != before and "| tolokers | `int8` | 8 | ROC AUC" in page
+    assert page != before and "tolokers: ROC AUC" in page and page.count("\n| `int8` | ") == 2
+    assert all(f"\n| {row_bytes}: " in page for row_bytes in ROW_BYTES)
     assert program.main(["quantised", "cora", *TINY, *map(str, places)]) == 0
     again = json.loads(figures.read_text())
     assert list(again) == list(results) and again["cora"]["tables"] == results["cora"]["tables"]
