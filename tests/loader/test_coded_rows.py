@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from child_process import in_child
 from coded_layouts import EDGES, as_dtype, as_float32, coded_toy, decoded_rows, stored_rows
 from toy_datasets import chain
 
 import tiering
 from tiering.codecs import DELIVERED
-from tiering.errors import CapabilityError, FormatError, InputError, TieringError
+from tiering.errors import CapabilityError, FormatError, InputError
+from tiering.loader.batches.lookahead import Lookahead
+from tiering.loader.memory import decide_memory
+from tiering.loader.tables import gather
 
 DTYPES = ["int8", "float8_e4m3", ["bfloat16", "paper=int8"], ["float16", "author=float32", "venue=float32"]]
 TIERS = {"gpu": "11%", "peer": "2x7%", "cpu": "20%"}
@@ -89,7 +95,9 @@ def test_every_table_delivers_the_references_rows(coded, device, dtype):
                 same(pickle.loads(pickle.dumps(table)).gather(ids), rows[ids], kind)
             assert table.row_bytes == layout.artifact.type_layout(name).row_bytes
             assert table.out_bytes == rows.shape[1] * kind.itemsize
-            tiers |= {tier for tier, served in table.counters.tiers.items() if served.rows}
+            for tier, served in table.counters.tiers.items():
+                assert served.bytes == served.rows * table.row_bytes
+                tiers |= {tier} if served.rows else set()
     assert tiers == {"gpu", "peer", "cpu", "ssd"}
 
 
@@ -121,7 +129,10 @@ def test_batches_have_the_references_rows(coded, monkeypatch, device, options):
     """Also where rows come by slots, in several parts of a batch."""
     toy, layout = coded
     if "memory" not in options and "features" not in options:
-        monkeypatch.setattr("tiering.loader.loader.decide_memory", small_buffer)
+        monkeypatch.setattr(
+            "tiering.loader.loader.decide_memory", lambda *of: replace(decide_memory(*of), preload=False)
+        )
+        monkeypatch.setattr(Lookahead, "_new_pools", lambda self, _, sizes: [(size, 20) for size in sizes])
     chosen = {"batch_size": 50, "fanouts": [4, 4], "node_type": "paper", "device": device, "edge_features": True}
     every = {name: expected(toy, layout, name, options.get("dtype")) for name in (*layout.feature_types, EDGES)}
     batches = 0
@@ -135,21 +146,27 @@ def test_batches_have_the_references_rows(coded, monkeypatch, device, options):
     assert batches > 2
 
 
-def small_buffer(*args):
-    """The decision of a loader, but rows are never preloaded."""
-    from dataclasses import replace
-
-    from tiering.loader.memory import decide_memory
-
-    return replace(decide_memory(*args), preload=False)
-
-
 def test_dtypes_that_cannot_be_delivered_are_refused(coded, tmp_path):
     _, layout = coded
-    with pytest.raises(InputError, match=r"delivered as (float32, float16, bfloat16|they are), found 'int8'"):
+    with pytest.raises(
+        InputError, match=r"'author': .* delivered as (float32, float16, bfloat16|they are), found 'int8'"
+    ):
         layout.features("author", dtype="int8")
-    with pytest.raises(TieringError, match="found 'float64'"):
-        layout.loader("train", node_type="paper", dtype=torch.float64)
+    rows = SimpleNamespace(gather=None)
+    with pytest.raises(InputError, match=r"rows of the caller's tables come as .*, found 'float16'; leave dtype out"):
+        layout.loader("train", node_type="paper", features={"paper": rows}, dtype=torch.float16)
+    with pytest.raises(CapabilityError, match=r"'author': decoded=False: .* to device='cpu' only"):
+        layout.features("author", device="cuda").gather([0], decoded=False)
+
+
+def test_a_type_that_is_not_delivered_so_is_refused_before_any_is_loaded(made, tmp_path, monkeypatch):
+    layout = tiering.write_layout(
+        made[1], out=tmp_path / "mixed", ssd=[tmp_path / "d"], **TIERS, dtype=["int8", "venue=float32"]
+    )
+    monkeypatch.setattr(gather, "load_rows", lambda *_: pytest.fail("rows were loaded"))
+    for method, options in (("loader", {}), ("pyg_loader", {}), ("loader", {"features": "memory", "dtype": "float64"})):
+        with pytest.raises(InputError, match=r"node type '\w+': dtype: .* rows .*delivered as .*, found 'float64'"):
+            getattr(layout, method)("train", node_type="paper", **{"dtype": torch.float64, **options})
 
 
 def test_large_numbers_are_not_delivered_as_float16(tmp_path):
@@ -168,7 +185,9 @@ def test_integers_without_a_codec_are_delivered_as_they_are(made, tmp_path):
     toy, reordered, _ = made
     layout = tiering.write_layout(reordered, out=tmp_path / "plain", dtype="auto")
     same(layout.features("venue").gather([3]), toy.tables["venue"][[layout.new_to_old("venue")[3]]], torch.int32)
-    with pytest.raises(InputError, match=r"'venue', 5 x int32, are delivered as they are, found 'float16'"):
+    with pytest.raises(
+        InputError, match=r"'venue': dtype: rows of 5 x int32 are delivered as they are, found 'float16'"
+    ):
         layout.features("venue", dtype="float16")
 
 
@@ -196,3 +215,49 @@ def test_a_gpu_that_reads_drives_refuses_rows_to_be_decoded(coded):
         if entry.rows("ssd") and entry.codec in ("int8", "float8_e4m3", "bfloat16"):
             with pytest.raises(CapabilityError, match=r"engine='bam'.* are stored as .*; make the layout with .*dtype"):
                 layout.features(name, device="cuda", engine="bam", drives=["/dev/one", "/dev/two"])
+
+
+def test_a_table_of_a_dtype_is_opened_once_and_forks_go_on_with_it(coded):
+    toy, layout = coded
+    table = layout.features("paper", dtype="bfloat16")
+    assert layout.features("paper", dtype=torch.bfloat16) is table is not layout.features("paper")
+    codec = layout.artifact.type_layout("paper").codec
+    assert f"bfloat16{', stored as ' * bool(codec)}{codec}: gpu" in repr(table)
+    rows, _ = expected(toy, layout, "paper", "bfloat16")
+    assert in_child(lambda: bits(table.gather(np.arange(len(rows)))).tobytes()) == rows.tobytes()
+
+
+def test_a_default_that_a_codec_exceeds_is_float32(tmp_path):
+    """A source that ends where float16 does, whose last step decodes to a little more."""
+    toy = coded_toy(tmp_path / "data", 50)
+    table = toy.tables["paper"]
+    table[:2, 2], table[2:, 2] = (65504, -65472), np.linspace(-6e4, 6e4, len(table) - 2)
+    (tmp_path / "data/paper").write_bytes(table.tobytes())
+    layout = tiering.write_layout(chain(toy, tmp_path)[2], out=tmp_path / "l", dtype="int8")
+    assert layout.artifact.codec("paper").largest > 65504
+    rows, kind = expected(toy, layout, "paper", "float32")
+    same(layout.features("paper").gather(np.arange(len(rows))), rows, kind)
+
+
+@pytest.mark.parametrize("dtype", [None, "bfloat16"])
+def test_frameworks_have_the_references_rows(coded, dtype):
+    toy, layout = coded
+    chosen = {"batch_size": 50, "dtype": dtype, "seed": 1}
+    every = {name: expected(toy, layout, name, dtype) for name in layout.feature_types}
+
+    def check(name, ids, found):
+        rows, kind = every[name]
+        same(found, rows[np.asarray(layout.old_to_new(name))[ids.numpy()]], kind)
+
+    nodes = next(iter(layout.pyg_loader("train", [4, 4], node_type="paper", **chosen)))
+    links = next(iter(layout.pyg_link_loader([4], edge_label_index=("paper", "cites", "paper"), **chosen)))
+    for name in layout.feature_types:
+        for batch in (nodes, links):
+            check(name, batch[name].n_id, batch[name].x)
+    store, _ = layout.pyg_stores(dtype=dtype)
+    ids = torch.tensor([5, 0, 5])
+    check("venue", ids, store.get_tensor(group_name="venue", attr_name="x", index=ids))
+    pytest.importorskip("dgl")
+    inputs, _, blocks = next(iter(layout.dgl_loader("train", [4, 4], node_type="paper", **chosen)))
+    for name in layout.feature_types:
+        check(name, inputs[name], blocks[0].srcnodes[name].data["feat"])

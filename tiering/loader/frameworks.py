@@ -188,7 +188,7 @@ class ForFrameworks:
             Whether there are ``train_mask`` and the like; 1 byte of memory per node.
         hetero
             Whether groups and edge types have names also where there is one of each; the same as of `pyg_sampler`.
-        engine, drives, depth, direct, threads, verify
+        engine, drives, depth, direct, threads, verify, dtype
             How rows are read; see `tiering.loader.options.ReadOptions`.
 
         Notes

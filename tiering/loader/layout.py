@@ -181,7 +181,7 @@ class TieredLayout(ForFrameworks, Described):
         ----------
         node_type
             May be left out where one type has features.
-        engine, drives, depth, direct, threads, verify, device, max_sms, peers
+        engine, drives, depth, direct, threads, verify, dtype, device, max_sms, peers
             See `tiering.loader.options.ReadOptions` and `tiering.loader.options.DeviceOptions`.
 
         Raises
@@ -230,7 +230,7 @@ class TieredLayout(ForFrameworks, Described):
         features
             ``tiers``; ``memory`` (all rows are first read into memory); an object with ``gather(ids)``, or one per node
             type; ``None`` for the structure alone. Batches are the same, bit for bit.
-        engine, drives, depth, direct, threads, verify
+        engine, drives, depth, direct, threads, verify, dtype
             See `tiering.loader.options.ReadOptions`.
         device, max_sms, peers
             See `tiering.loader.options.DeviceOptions`.

@@ -26,6 +26,7 @@ from tiering.loader.process import require_torch, warn_once
 from tiering.loader.processes.machine import find_rank, host_group
 from tiering.loader.processes.peers import find_group
 from tiering.loader.stats import LoaderStats, collect
+from tiering.loader.tables.delivery import Delivery
 from tiering.loader.tables.gather import FeatureRows, TieredFeatures
 from tiering.loader.tables.ssd import find_depth
 from tiering.loader.targets import LinkTargets, NodeTargets, Plan, Targets, as_array
@@ -74,6 +75,7 @@ class Loader(Described):
             self.node_sampler.check_positions()
         self._plans = {0: self.targets.plan(0)}  # until its epoch begins
         self._gpu_sampler = self._find_gpu_sampler()  # before the features: its memory counts, too
+        self._check_dtype()
         self.edge_features = self._find_edge_features()
         """Sources of the features of edges by relation; empty where none are asked for."""
         self.lookahead: Lookahead | None = None
@@ -182,6 +184,17 @@ class Loader(Described):
         ahead = self.lookahead
         buffer = None if ahead is None or ahead.buffer is None else ahead.buffer.counters()
         return collect(self._times, self.counters(), buffer)
+
+    def _check_dtype(self) -> None:
+        """Refuse a dtype that a table is not delivered as, before any table is loaded."""
+        artifact, dtype, features = self.layout.artifact, self.options.reading.dtype, self.options.features
+        if dtype is not None and features is not None and not isinstance(features, str):
+            raise InputError(
+                f"dtype: rows of the caller's tables come as these deliver them, found {dtype!r}; leave dtype out, or "
+                "take features='tiers'"
+            )
+        for table in [] if features is None else artifact.feature_types:
+            Delivery.of(artifact, artifact.type_layout(table), dtype)
 
     def _find_features(self) -> dict[str, FeatureSource]:
         """Return one source of rows for each node type that has features."""

@@ -54,11 +54,13 @@ class ReadOptions:
     verify: bool = False
     """Whether files of the memory tiers are compared with their checksums when they are loaded, and each page of the
     ssd tier, read whole, before rows are taken from it. A loader compares the adjacency, too, when it is made."""
-    dtype: Any = None
-    """Dtype of delivered rows, decoded or rounded on the way: ``float32``, ``float16`` or ``bfloat16`` (or torch's).
-    By default that of the source, or ``float32`` for rows that a codec made of others."""
+    dtype: Any = option(None, "Dtype of rows in batches.", "float32|float16|bfloat16", cli=str | None)
+    """Dtype of delivered rows, decoded or rounded on the way (beyond 65504 to infinity as ``float16``): ``float32``,
+    ``float16`` or ``bfloat16``, or torch's. By default that of the source; ``float32`` where a codec stored others."""
 
     def __post_init__(self) -> None:
+        if self.dtype is not None:  # one table, whichever way the caller spells it
+            object.__setattr__(self, "dtype", str(self.dtype).removeprefix("torch."))
         drives: Any = self.drives
         drives = [drives] if isinstance(drives, str | Path) else drives
         object.__setattr__(self, "drives", tuple(map(str, drives)))

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rank_processes import ROWS, expect_epoch
+from rank_processes import ROWS, batches_alone, expect_epoch
 from tight_memory import ROW_BYTES
 
 
@@ -31,6 +31,15 @@ def test_ranks_read_through_one_buffer(size: int, start: Any, alone: Any) -> Non
         assert whole["rows_read"] < whole["rows_needed"] <= whole["rows"]
         assert ranks.all("left_over") == [[]] * size
         assert ranks.all("drop") == [[]] * size
+
+
+def test_ranks_deliver_the_dtype_that_is_asked_for(layout: Any, options: dict[str, Any], start: Any) -> None:
+    """One buffer of rows as they are stored, which each rank converts."""
+    options = {**options, "dtype": "float16"}
+    with start(dtype="float16") as ranks:
+        assert ranks.all("open", 60) == ["look-ahead"] * 2
+        expect_epoch(shares := ranks.all("epoch", 0), batches_alone(layout, options, 0))
+        assert shares[0][0][2].dtype == np.float16
 
 
 def test_rows_are_read_once_for_all_ranks(layout: Any, options: dict[str, Any], start: Any) -> None:

@@ -17,7 +17,6 @@ from tiering import cuda, native
 from tiering.artifacts.manifest import Relation, relation_key
 from tiering.artifacts.reader import open_stream
 from tiering.artifacts.storage import ALIGNMENT
-from tiering.codecs import Codec
 from tiering.errors import DeviceError, InputError
 from tiering.formats.adjacency_prefix import INDPTR_BYTES, SUM_BYTES, AdjacencyPrefix
 from tiering.formats.graph import Graph, relation_folder
@@ -25,6 +24,7 @@ from tiering.formats.layout import Layout, TypeLayout
 from tiering.loader.gpu.device import Device, pinned_address
 from tiering.loader.process import warn_once
 from tiering.loader.processes.peers import PeerGroup
+from tiering.loader.tables.delivery import Delivery
 from tiering.loader.tables.resident import SharedBlock, get_or_fill, load_rows
 from tiering.sampling import checked_weights
 from tiering.text.units import parse_threads
@@ -82,9 +82,11 @@ def load_tiers(layout: Layout, entry: TypeLayout, device: Device, group: PeerGro
     return tiers
 
 
-def load_codec(tiers: MemoryTiers, codec: Codec, dtype: str) -> cuda.CodecParts:
-    """Copy the parameters of a codec to the GPU; returns it as tables take it, delivering `dtype`."""
-    addresses = []
+def load_codec(tiers: MemoryTiers, delivery: Delivery) -> None:
+    """Let rows be decoded for a delivery, if it needs that: copy the parameters of its codec to the GPU."""
+    codec, addresses = delivery.codec, list[int]()
+    if codec is None:
+        return
     for values in (codec.scale, codec.offset):
         addresses.append(0)
         if values is not None:
@@ -95,7 +97,7 @@ def load_codec(tiers: MemoryTiers, codec: Codec, dtype: str) -> cuda.CodecParts:
                 stream.synchronize()
             tiers.owners.append(memory)
             addresses[-1] = memory.address
-    return codec.name, dtype, codec.dim, addresses[0], addresses[1]
+    tiers.codec = codec.name, delivery.dtype, codec.dim, addresses[0], addresses[1]
 
 
 def _load_peers(tiers: MemoryTiers, layout: Layout, group: PeerGroup | None) -> None:

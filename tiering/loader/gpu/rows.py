@@ -140,13 +140,15 @@ class GpuRows(FeatureRows):
             self._count()
         return self._counters
 
-    def gather(self, ids: Any, out: torch.Tensor | None = None, *, checked: bool = True) -> torch.Tensor:
+    def gather(
+        self, ids: Any, out: torch.Tensor | None = None, *, checked: bool = True, decoded: bool = True
+    ) -> torch.Tensor:
         """Return rows of `ids`, in request order, on this table's GPU and the caller's stream.
 
         Parameters
         ----------
         ids, out
-            As of `TieredFeatures.gather`; ids may lie on the GPU, `out` does.
+            As of `TieredFeatures.gather`; ids may lie on the GPU, `out` does. `decoded` is ``True``.
         checked
             Whether to wait until the ids were checked, and raise if one is out of range. ``False``: `out` keeps its
             rows for such ids, and nothing outside is read or written.
@@ -164,6 +166,8 @@ class GpuRows(FeatureRows):
         check_process(self._process)
         import torch
 
+        if not decoded:
+            raise CapabilityError(f"{self._what}: decoded=False: stored rows are delivered to device='cpu' only")
         dtype: torch.dtype = getattr(torch, self.dtype)
         wanted = self.ids_on_device(ids)
         if out is None:
@@ -332,21 +336,16 @@ class GpuFeatures(GpuRows):
         group: PeerGroup | None = None,
     ) -> None:
         entry = layout.type_layout(node_type)
+        sms, delivery = parse_sms(max_sms), Delivery.of(layout, entry, reading.dtype)
         if reading.verify:
             layout.verify_tiers(node_type)
-        sms, delivery = parse_sms(max_sms), Delivery.of(layout, entry, reading.dtype)
         bam = reading.engine == "bam" and bool(entry.rows("ssd"))
-        if bam and delivery.codec is not None:
-            raise CapabilityError(
-                f"engine='bam': {layout.path}: rows of {entry.label} are stored as {delivery.codec.name}, which a GPU "
-                f"that reads drives by itself does not decode; make the layout with --dtype {entry.dtype}, or give "
-                "another engine"
-            )
+        if bam:
+            delivery.refuse_decoding(layout, entry)
         self.drives = open_drives(layout, device, reading.drives, reading.verify) if bam else None
         reader = None if bam else open_images(layout, entry, reading)
         memory = load_tiers(layout, entry, device, group)
-        if delivery.codec is not None:
-            memory.codec = load_codec(memory, delivery.codec, delivery.dtype)
+        load_codec(memory, delivery)
         super().__init__(str(layout.path), memory, sms, reader, delivery)
         self._layout, self._reading = layout, reading
         self._sharing = group  # of host memory
@@ -378,9 +377,8 @@ class GpuFeatures(GpuRows):
         checks, node_type = self._checks, self.node_type
         table = make_table(self._layout, self._entry, self.reader, checks)
         what = f"{self._what}: buffers for rows of the ssd tier"
-        threads = parse_threads(self._reading.threads)
         return StagedRows(
-            table, self.row_bytes, self.device, threads, STAGING_BYTES, what,
+            table, self.row_bytes, self.device, parse_threads(self._reading.threads), STAGING_BYTES, what,
             lambda page: None if checks is None else checks.refuse(page, node_type), self._memory.codec, self.out_bytes,
         )  # fmt: skip
 

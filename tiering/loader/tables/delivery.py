@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from tiering import native
 from tiering.artifacts.manifest import storage_dtype
-from tiering.codecs import CODECS, DELIVERED, Codec
-from tiering.errors import InputError
+from tiering.codecs import AUTO, CODECS, DELIVERED, Codec
+from tiering.errors import CapabilityError, InputError
 from tiering.formats.layout import Layout, TypeLayout
 
 
@@ -27,26 +26,39 @@ class Delivery:
         return None if self.codec is None else self.codec.rows(self.dtype)
 
     @classmethod
-    def of(cls, layout: Layout, entry: TypeLayout, asked: Any = None) -> Delivery:
+    def of(cls, layout: Layout, entry: TypeLayout, asked: str | None = None) -> Delivery:
         """Return how a table's rows are delivered: as `asked`, by default as the source's dtype, else ``float32``.
 
         `InputError` if the table cannot be delivered so.
         """
-        codec, of_source = layout.codec(entry.node_type), entry.dtype
-        usual = of_source if codec is None or of_source in DELIVERED else "float32"
-        dtype = usual if asked is None else str(asked).removeprefix("torch.")
+        codec, of_source, what = layout.codec(entry.node_type), entry.dtype, f"{layout.path}: {entry.label}"
+        usual = of_source if codec is None else codec.delivered(of_source)
+        dtype = asked or usual
         if codec is None:
             if dtype == of_source:
                 return cls(dtype, entry.row_bytes)
             fits = of_source in DELIVERED and CODECS[of_source].stored_bytes(entry.dim) == entry.row_bytes
             if not fits or dtype not in DELIVERED:
                 raise InputError(
-                    f"dtype: {layout.path}: rows of {entry.label}, {entry.dim} x {of_source}, are delivered as they "
-                    f"are, found {dtype!r}; leave dtype out, or make the layout with --dtype"
+                    f"{what}: dtype: rows of {entry.dim} x {of_source} are delivered as they are, found {dtype!r}; "
+                    "leave dtype out, or make the layout with --dtype"
                 )
             codec = CODECS[of_source](entry.dim)
-        out_bytes = codec.rows(dtype).out_bytes
+        try:
+            out_bytes = codec.rows(dtype).out_bytes
+        except InputError as error:
+            raise InputError(f"{what}: {error}") from None
         return cls(dtype, out_bytes, None if codec.name == dtype and out_bytes == codec.row_bytes else codec)
+
+    def refuse_decoding(self, layout: Layout, entry: TypeLayout) -> None:
+        """Refuse rows that a GPU which reads drives by itself would have to decode."""
+        if self.codec is not None:
+            stored = entry.dtype if entry.dtype in CODECS else AUTO
+            remedy = f"make the layout with --dtype {stored}" if entry.codec else "leave dtype out"
+            raise CapabilityError(
+                f"engine='bam': {layout.path}: rows of {entry.label} are stored as {self.codec.name}, which a GPU that "
+                f"reads drives by itself does not decode to {self.dtype}; {remedy}, or give another engine"
+            )
 
     @classmethod
     def plain(cls, entry: TypeLayout) -> Delivery:

@@ -95,8 +95,7 @@ class GpuTensorRows(GpuRows):
 def load_tensor_tiers(placement: TensorPlacement, device: Device, threads: int) -> MemoryTiers:
     """Copy the hottest rows to memory of the GPU and pinned host memory; a tensor in memory is pinned where it lies."""
     tiers, source = MemoryTiers(WHAT, placement.entry(), device), placement.source
-    if source.codec is not None:
-        tiers.codec = load_codec(tiers, source.codec, source.delivery.dtype)
+    load_codec(tiers, source.delivery)
     if placement.rows["gpu"].size:
         memory = _copy_to_gpu(source, placement.rows["gpu"], device, threads)
         tiers.owners.append(memory)
