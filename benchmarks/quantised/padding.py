@@ -42,8 +42,8 @@ def pad_to_pages(rows: int, row_bytes: int) -> SsdRows:
 
 
 @dataclass
-class Reading:
-    """Reads of one turn."""
+class ReadTurn:
+    """The reads of one turn."""
 
     seconds: float
     reads: int
@@ -86,7 +86,7 @@ class StripeFile:
         (found,) = native.simulate_rounds(self.core, (self.unit, _PAGE), 1, pools, 1, 0, [wanted], gaps).tolist()
         return min(gaps, key=lambda gap: speed.seconds(*found[4 + 2 * gaps.index(gap) :][:2]))
 
-    def read(self, wanted: Rows, gap: int, arena: npt.NDArray[np.uint8]) -> Reading:
+    def read(self, wanted: Rows, gap: int, arena: npt.NDArray[np.uint8]) -> ReadTurn:
         """Read rows into slots, which begin empty."""
         buffer = native.RowBuffer(
             self.core, [0], (self.unit, _PAGE), [str(self.path)], [(self.row_bytes, len(wanted))], arena,
@@ -108,7 +108,7 @@ class StripeFile:
             buffer.release(0, part)
         buffer.stop()
         buffer.cancel()
-        return Reading(seconds, counters.reads, counters.read_bytes)
+        return ReadTurn(seconds, counters.reads, counters.read_bytes)
 
 
 def padding(sizes: Sizes) -> Table:
@@ -134,7 +134,7 @@ def padding(sizes: Sizes) -> Table:
 def _compare(files: list[StripeFile], density: float, speed: disk_speed.DiskSpeed, repeats: int) -> list[Any]:
     """Return a line of the table: medians of `repeats` turns, after one that is not counted."""
     random = np.random.default_rng(int(1000 * density))
-    turns: list[list[Reading]] = []
+    turns: list[list[ReadTurn]] = []
     arena = aligned_bytes(files[0].rows * files[0].row_bytes)
     for turn in range(_WARM_UP + repeats):
         wanted = np.flatnonzero(random.random(files[0].rows) < density).astype(np.uint32)

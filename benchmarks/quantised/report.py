@@ -27,24 +27,24 @@ _MANY = 0.1  # fraction of rows that is shown as a percentage
 _DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 
 
-def _accuracy(graph: str, options: argparse.Namespace, _: Sizes) -> Iterable[Result]:
+def _run_accuracy(graph: str, options: argparse.Namespace, _: Sizes) -> Iterable[Result]:
     return [import_module("benchmarks.quantised.accuracy").measure(graph, options.data, options.seeds)]
 
 
-def _sized(function: str, _: argparse.Namespace, sizes: Sizes) -> Iterable[Result]:
+def _run_sizes(function: str, _: argparse.Namespace, sizes: Sizes) -> Iterable[Result]:
     module, name = function.split(".")
     done: Result | Iterable[Result] = getattr(import_module(f"benchmarks.quantised.{module}"), name)(sizes)
     return [done] if isinstance(done, (Comparison, Table)) else done
 
 
 PARTS: dict[str, tuple[Part, str]] = {
-    "gather": (partial(_sized, "gather.gather"), "gathers that decode, against float32 and torch's unpacking"),
-    "encode": (partial(_sized, "layout.encode"), "rows encoded, against copying them"),
-    "layout": (partial(_sized, "layout.layout"), "layouts that store rows as int8, against float32"),
-    "loader": (partial(_sized, "loader.loader"), "waits of loaders for reads, by codec, in the same memory"),
-    "padding": (partial(_sized, "padding.padding"), "rows read from a disk, tight and padded"),
-    "published": (partial(_sized, "sizes.published"), "sizes of published tables, calculated"),
-    **{graph: (partial(_accuracy, graph), f"accuracy of GraphSAGE on {graph}, by codec") for graph in GRAPHS},
+    "gather": (partial(_run_sizes, "gather.gather"), "gathers that decode, against float32 and torch's unpacking"),
+    "encode": (partial(_run_sizes, "layout.encode"), "rows encoded, against copying them"),
+    "layout": (partial(_run_sizes, "layout.layout"), "layouts that store rows as int8, against float32"),
+    "loader": (partial(_run_sizes, "loader.loader"), "waits of loaders for reads, by codec, in the same memory"),
+    "padding": (partial(_run_sizes, "padding.padding"), "rows read from a disk, tight and padded"),
+    "published": (partial(_run_sizes, "sizes.published"), "sizes of published tables, calculated"),
+    **{graph: (partial(_run_accuracy, graph), f"accuracy of GraphSAGE on {graph}, by codec") for graph in GRAPHS},
 }
 """By name: the work, and what it finds."""
 
