@@ -119,6 +119,8 @@ def main(argv: Sequence[str]) -> int:
             raise InputError(f"no part {unknown[0]!r}; parts: {', '.join(PARTS)}")
         if options.seeds < 2:
             raise InputError(f"--seeds: expected at least 2, found {options.seeds}")
+        if options.docs and not (page := options.docs / PAGE).is_file():
+            raise InputError(f"--docs {options.docs}: expected the page {page}, which has places for the tables")
         results = measure(options)
     except TieringError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -146,7 +146,12 @@ def test_the_page_has_a_place_for_every_table(repository):
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
-    [(["nonsense"], "no part 'nonsense'"), (["--seeds", "1"], "seeds: expected at least 2, found 1")],
+    [
+        (["nonsense"], "no part 'nonsense'"),
+        (["--seeds", "1"], "seeds: expected at least 2, found 1"),
+        (["published", "--docs", "nowhere"], "expected the page nowhere/quantised-rows.md"),
+        (["cora", "--data", "nowhere"], "nowhere/cora: no such directory"),
+    ],
 )
 def test_what_cannot_be_run_is_refused(capsys, arguments, said):
     assert program.main(["quantised", *arguments]) == 1
