@@ -60,7 +60,7 @@ class ReadOptions:
 
     def __post_init__(self) -> None:
         if self.dtype is not None:  # one table, whichever way the caller spells it
-            object.__setattr__(self, "dtype", str(self.dtype).removeprefix("torch."))
+            object.__setattr__(self, "dtype", str(getattr(self.dtype, "__name__", self.dtype)).removeprefix("torch."))
         drives: Any = self.drives
         drives = [drives] if isinstance(drives, str | Path) else drives
         object.__setattr__(self, "drives", tuple(map(str, drives)))

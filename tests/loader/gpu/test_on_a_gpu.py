@@ -8,10 +8,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from coded_layouts import coded_toy
 from epochs import known_disk
 from gpu_batches import assert_same
 from rank_processes import batches_alone, expect_epoch, started
 from tight_memory import spare, tight_loader, wide_graph
+from toy_datasets import chain
 
 import tiering
 from tiering import cuda, pipeline
@@ -34,6 +36,23 @@ def test_rows(kit, build, row_bytes, tiers):
         np.testing.assert_array_equal(found.cpu().numpy(), rows[ids])
         there = torch.from_numpy(ids).cuda()
         assert features.gather(there, out=torch.empty_like(found)).equal(found)
+
+
+@pytest.mark.parametrize("stored", ["int8", "float8_e4m3", ["bfloat16", "paper=float16"]], ids=str)
+@pytest.mark.parametrize("dtype", [None, "bfloat16", "float32"])
+def test_coded_rows_are_the_hosts(tmp_path, stored, dtype):
+    toy, tiers = coded_toy(tmp_path / "data", 300), {"gpu": "11%", "peer": "2x7%", "cpu": "20%"}
+    reordered = chain(toy, tmp_path)[2]
+    options = {"node_type": "paper", "fanouts": [4, 4], "batch_size": 32, "edge_features": True, "dtype": dtype}
+    with tiering.write_layout(reordered, out=tmp_path / "l", ssd=[tmp_path / "d"], dtype=stored, **tiers) as layout:
+        for name in layout.feature_types:
+            here, there = (layout.features(name, device=device, dtype=dtype) for device in ("cpu", "cuda"))
+            ids = np.random.default_rng(1).integers(0, len(here), 5000)
+            assert torch.equal(there.gather(ids).cpu().view(torch.uint8), here.gather(ids).view(torch.uint8))
+        for memory in ("tiers", "auto"):
+            here, there = (layout.loader(device=device, memory=memory, **options) for device in ("cpu", "cuda"))
+            for found, expected in zip(there, here, strict=True):
+                assert_same(found, expected)
 
 
 @pytest.mark.parametrize("frontier", ["all", "new"])

@@ -33,7 +33,7 @@ class Delivery:
         """
         codec, of_source, what = layout.codec(entry.node_type), entry.dtype, f"{layout.path}: {entry.label}"
         usual = of_source if codec is None else codec.delivered(of_source)
-        dtype = asked or usual
+        dtype = usual if asked is None else asked
         if codec is None:
             if dtype == of_source:
                 return cls(dtype, entry.row_bytes)

@@ -88,7 +88,8 @@ class FeatureRows(IndexedRows):
             return f"<{name} {self.node_type!r} (closed)>"
         places = [(tier, place["where"], place["rows"]) for tier, place in self.placement().items() if place["rows"]]
         tiers = "; ".join(f"{tier} {format_count(rows)} rows in {where}" for tier, where, rows in places)
-        stored = f", stored as {self._entry.codec}" if self._entry.codec else ""
+        kept = self._entry.codec or self._entry.dtype
+        stored = "" if kept == self.dtype else f", stored as {kept}"
         return f"<{name} {self.node_type!r} {self.shape} {self.dtype}{stored}: {tiers or 'no rows'}>"
 
     def _closed_error(self) -> InputError:
