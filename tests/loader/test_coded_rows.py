@@ -222,7 +222,8 @@ def test_a_table_of_a_dtype_is_opened_once_and_forks_go_on_with_it(coded):
     table = layout.features("paper", dtype="bfloat16")
     assert layout.features("paper", dtype=torch.bfloat16) is table is not layout.features("paper")
     assert layout.features("paper", dtype=np.float32) is layout.features("paper", dtype="float32")
-    assert f"bfloat16, stored as {layout.artifact.type_layout('paper').codec}: gpu" in repr(table)
+    entry = layout.artifact.type_layout("paper")
+    assert f"bfloat16, stored as {entry.codec or entry.dtype}: gpu" in repr(table)
     rows, _ = expected(toy, layout, "paper", "bfloat16")
     assert in_child(lambda: bits(table.gather(np.arange(len(rows)))).tobytes()) == rows.tobytes()
 
