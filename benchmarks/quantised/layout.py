@@ -78,12 +78,12 @@ def layout(sizes: Sizes) -> Table:
     with bench_folder(sizes) as folder:
         for dim in DIMS:
             ordered = _write_graph(sizes, folder / str(dim), dim)
-            small = f"{_WORK + sizes.feature_bytes // _SMALL}B"
-            for memory, aim in (("auto", _BEYOND_FIT), (small, 1.0)):
+            small = _WORK + sizes.feature_bytes // _SMALL
+            for memory, label, aim in (("auto", "auto", _BEYOND_FIT), (f"{small}B", format_bytes(small), 1.0)):
                 turns = [_turn(sizes, ordered, memory) for _ in range(sizes.repeats)]
                 ratios = [(coded - fit) / plain for plain, coded, fit in turns]
                 figures = [median(column) for column in zip(*turns, strict=True)]
-                rows.append([f"{dim} x float32", memory, *figures, median(ratios), aim, min(ratios), max(ratios)])
+                rows.append([f"{dim} x float32", label, *figures, median(ratios), aim, min(ratios), max(ratios)])
             shutil.rmtree(folder / str(dim))
     return Table("layout int8", {"table": format_bytes(sizes.feature_bytes), "threads": sizes.threads}, heads, rows)
 
