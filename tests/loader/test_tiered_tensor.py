@@ -336,6 +336,12 @@ def test_the_codec_is_said_and_the_tensor_not_needed():
     assert re.search(r"as int8 \(rms 0\.00\d+, largest .*; worst column \d .*; 0 of 3 columns exact\)", repr(x))
 
 
+def test_what_float16_cannot_hold_any_more_is_delivered_as_float32():
+    x = tiering.tiered(torch.tensor([[60000.0, -65504.0], [1.0, 2.0]]).half(), dtype="int8", device="cpu")
+    assert x.dtype == torch.float32
+    assert float(x[0, 1]) < -65504
+
+
 @forks
 def test_forked_workers_decode():
     tensor = torch.rand(100, 8)

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from tiering import native
 from tiering.artifacts.manifest import storage_dtype
 from tiering.artifacts.reader import find_mapping
-from tiering.codecs import AUTO, CODECS, DELIVERED, Codec, CodecLoss, LossMeter, fit_codec, float_rows, half_holds
+from tiering.codecs import AUTO, CODECS, Codec, CodecLoss, LossMeter, fit_codec, float_rows, half_holds
 from tiering.errors import BudgetError, InputError
 from tiering.formats.features import FEATURE_DTYPES
 from tiering.formats.layout import TIERS, TypeLayout
@@ -123,8 +123,7 @@ class SourceTensor:
                 "the table out instead (tiering layout): its rows may lie on SSD"
             )
         codec = fit_codec(name, (rows for _, rows in self._blocks(dtype, _ENCODED_BYTES)), dim, dtype, WHAT, threads)
-        delivered, meter, stored = dtype if dtype in DELIVERED else "float32", LossMeter(codec, WHAT), anonymous(needed)
-        codec.rows(delivered)  # refuses what it cannot deliver
+        delivered, meter, stored = codec.delivered(dtype), LossMeter(codec, WHAT), anonymous(needed)
         out = stored.reshape(self.num_rows, codec.row_bytes)
         for first, rows in self._blocks(dtype, _ENCODED_BYTES):
             meter.encode(float_rows(rows, dtype, WHAT, first), threads, out[first : first + len(rows)])
