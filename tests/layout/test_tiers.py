@@ -197,6 +197,11 @@ def test_adjacency_caches_are_parsed():
             LayoutOptions(adjacency_cache=text)
 
 
+def test_one_directory_needs_no_list(tmp_path):
+    for ssd in (str(tmp_path), tmp_path, [tmp_path]):
+        assert LayoutOptions(ssd=ssd).folders == (tmp_path.resolve(),)
+
+
 def test_what_is_recorded_keeps_its_first_keys(tmp_path):
     """A layout that version 0.1.0 made with `--split 30%` counts as made with `--adjacency-cache 30%`."""
     options = LayoutOptions(gpu=80, ssd=[tmp_path], page=512, adjacency_cache="30%")

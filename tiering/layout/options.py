@@ -27,7 +27,7 @@ class LayoutKeywords(TypedDict, total=False):
     gpu: str | int | None
     peer: str | None
     cpu: str | int | None
-    ssd: Sequence[Pathlike]
+    ssd: Pathlike | Sequence[Pathlike]
     page: str | int
     adjacency_cache: str | int | None
     access_costs: Pathlike | None
@@ -52,7 +52,7 @@ class LayoutOptions:
     cpu: str | int | None = option(
         None, "Rows in host memory: 64GiB, 20%. Default: all that is left if no --ssd.", "SIZE|auto", cli=str | None
     )
-    ssd: Sequence[Pathlike] = option(
+    ssd: Pathlike | Sequence[Pathlike] = option(
         (), "Directory of a stripe file; once for each SSD. The rest of the rows goes there, page by page.", "DIR",
         cli=list[Path] | None,
     )  # fmt: skip
@@ -134,8 +134,9 @@ class LayoutOptions:
         return self.dtypes.get(table, self.dtypes[""])
 
 
-def resolve_directories(ssd: Sequence[Pathlike]) -> list[Path]:
-    """Return the absolute paths of the SSD directories, which must differ; create nothing."""
+def resolve_directories(ssd: Pathlike | Sequence[Pathlike]) -> list[Path]:
+    """Return the absolute paths of one SSD directory, or of several, which must differ; create nothing."""
+    ssd = [ssd] if isinstance(ssd, str | os.PathLike) else ssd
     folders = [Path(os.path.realpath(folder)) for folder in ssd]
     for given, folder in zip(ssd, folders, strict=True):
         if folder.exists() and not folder.is_dir():
