@@ -328,7 +328,7 @@ def test_the_codec_is_said_and_the_tensor_not_needed():
     tensor.share_memory_().zero_()
     assert repr(x) == "<TieredTensor (300, 4) torch.float32 on cpu, stored as int8 (exact): 300 rows in host memory>"
     assert float(x[:].abs().sum()) > 0
-    for of, found in (("auto", "float16"), (torch.float16, "float16")):
+    for of, found in (("auto", "float16"), (torch.float16, "float16"), (np.float16, "float16"), (torch.int8, "int8")):
         assert tiering.tiered(torch.full((3, 2), 0.5), dtype=of, device="cpu").codec.name == found
     x = tiering.tiered(torch.full((3, 2), 0.1), dtype="auto", device="cpu")
     assert (x.codec, x.loss) == (None, None)

@@ -320,7 +320,7 @@ def tiered(
 
     source, workers = SourceTensor.of(tensor), parse_threads(threads)
     if dtype is not None:
-        source = source.encode(str(dtype).removeprefix("torch."), workers)
+        source = source.encode(str(getattr(dtype, "__name__", dtype)).removeprefix("torch."), workers)
     scores, gpu_rows = parse_order(order, source.num_rows), count_rows(gpu, "gpu", source)
     if device is None:
         device = "cuda" if torch.cuda.is_available() and not cuda.unavailable() else "cpu"
