@@ -318,16 +318,15 @@ class RowForm:
     @classmethod
     def of(cls, table: Rows, codec: Codec | None, stored: bool, threads: int) -> RowForm:
         """Return the form of a table's rows: as they are, decoded, or as they are `stored`, without padding."""
-        if codec is None:
-            named = "int16" if table.dtype == "bfloat16" else table.dtype
-            return cls(table.dtype, named, table.row_bytes, lambda rows: rows)
-        dtype, *names = (codec.exchange or (codec.name,)) if stored else (codec.delivered(table.dtype),)
+        dtype, names = table.dtype if codec is None else codec.delivered(table.dtype), list[str]()
+        if codec is not None and stored:
+            dtype, *names = codec.exchange or (codec.name,)
         named = {"bfloat16": "int16", "float8_e4m3fn": "uint8"}.get(dtype, dtype)
-        row_bytes = codec.dim * storage_dtype(named).itemsize
-        if not stored:
+        row_bytes = table.dim * storage_dtype(named).itemsize
+        if codec is not None and not stored:
             return cls(dtype, named, row_bytes, lambda rows: codec.decode(rows, dtype, threads))
         parameters = {name: getattr(codec, name) for name in names}
-        return cls(dtype, named, row_bytes, lambda rows: rows[:, :row_bytes], codec.name, parameters)
+        return cls(dtype, named, row_bytes, lambda rows: rows[:, :row_bytes], codec.name if codec else "", parameters)
 
 
 def _append_array(

@@ -46,14 +46,14 @@ class LayoutInput:
     lists: Sequence[AdjacencyLists] = ()
 
     @classmethod
-    def of(cls, graph: Graph, options: LayoutOptions, scores: Scores | None, *, look: bool = True) -> LayoutInput:
+    def of(cls, graph: Graph, options: LayoutOptions, scores: Scores | None) -> LayoutInput:
         """Return that of a reordered graph and of the scores by which it was ordered; other graphs are refused.
 
-        Without `look`, as for a dry run, dtype ``auto`` counts on rows as they are.
+        Cost: dtype ``auto`` reads float32 rows up to the first number that float16 cannot hold.
         """
         order, found = require_order(graph), checked_tables(graph)
         edges = edge_feature_tables(graph) if options.edge_features == "auto" else {}
-        coded = _code_tables(graph.path, {**found, **edges}, options, look=look)
+        coded = _code_tables(graph.path, {**found, **edges}, options, look=True)
         tables, of_edges = ({name: coded[name] for name in part} for part in (found, edges))
         if scores is not None:
             if options.cache is None and not of_edges:
