@@ -48,20 +48,32 @@ void for_columns(int64_t dim, int threads, Body&& body) {
   }
 }
 
-[[gnu::always_inline]] inline void add_errors(int64_t count, const float* __restrict row, const float* __restrict back,
-                                              const double* __restrict first, double* __restrict sum,
-                                              double* __restrict squares, double* __restrict error_squares,
-                                              double* __restrict worst, double* __restrict numbers) {
+constexpr int64_t kRowsAtOnce = 4;  // sums of a column stay in registers for so many
+
+/// Adds the errors of some rows, of which none has NaN or infinity if `kFinite`.
+template <int64_t kRows, bool kFinite>
+[[gnu::always_inline]] inline void add_errors(int64_t count, const float* __restrict row, int64_t stride,
+                                              const float* __restrict back, const double* __restrict first,
+                                              double* __restrict sum, double* __restrict squares,
+                                              double* __restrict error_squares, double* __restrict worst,
+                                              double* __restrict numbers) {
   for (int64_t c = 0; c < count; ++c) {
-    const uint32_t size = bits_of(row[c]) & ~kSign, size_back = bits_of(back[c]) & ~kSign;
-    const bool same = (row[c] == back[c]) | ((size > kInfinity) & (size_back > kInfinity));
-    const double from_first = size < kInfinity ? double{row[c]} - first[c] : 0;
-    const double error = same ? 0 : std::abs(double{row[c]} - double{back[c]});
-    sum[c] += from_first;
-    squares[c] += from_first * from_first;
-    error_squares[c] += error * error;
-    worst[c] = error > worst[c] ? error : worst[c];
-    numbers[c] += size < kInfinity ? 1 : 0;
+    double of_sum = sum[c], of_squares = squares[c], of_errors = error_squares[c], most = worst[c], n = numbers[c];
+#pragma GCC unroll 4
+    for (int64_t i = 0; i < kRows; ++i) {
+      const float x = row[i * stride + c], y = back[i * count + c];
+      const uint32_t size = bits_of(x) & ~kSign, size_back = bits_of(y) & ~kSign;
+      const bool finite = kFinite || size < kInfinity;
+      const bool same = !kFinite && ((x == y) | ((size > kInfinity) & (size_back > kInfinity)));
+      const double from_first = finite ? double{x} - first[c] : 0;
+      const double error = same ? 0 : std::abs(double{x} - double{y});
+      of_sum += from_first;
+      of_squares += from_first * from_first;
+      of_errors += error * error;
+      most = error > most ? error : most;
+      n += finite ? 1 : 0;
+    }
+    sum[c] = of_sum, squares[c] = of_squares, error_squares[c] = of_errors, worst[c] = most, numbers[c] = n;
   }
 }
 
@@ -106,13 +118,23 @@ void ColumnErrors::add(const RowCodec& codec, const float* rows, const std::byte
     RowCodec part = codec.columns(at, columns);
     part.delivered = Encoding::float32;
     const RowWriter decoder(part);
-    Buffer<float> decoded(columns);
-    for (int64_t i = 0; i < count; ++i) {
-      decoder.write(reinterpret_cast<std::byte*>(decoded.data()),
-                    stored + i * codec.stored_bytes() + at * code_bytes(codec.stored));
-      run_loop<add_errors>(columns, rows + i * dim + at, decoded.data(), first.data() + at, sum.data() + at,
-                           squares.data() + at, error_squares.data() + at, worst.data() + at, numbers.data() + at);
-    }
+    const bool scaled =
+        codec::visit(codec.stored, [](auto kind) { return kind.kScaled; });  // such refuse NaN, infinity
+    Buffer<float> decoded(kRowsAtOnce * columns);
+    const auto add_rows = [&]<int64_t kRows>(int64_t i) {
+      for (int64_t k = 0; k < kRows; ++k)
+        decoder.write(reinterpret_cast<std::byte*>(decoded.data() + k * columns),
+                      stored + (i + k) * codec.stored_bytes() + at * code_bytes(codec.stored));
+      const auto run = [&]<bool kFinite>() {
+        run_loop<add_errors<kRows, kFinite>>(columns, rows + i * dim + at, dim, decoded.data(), first.data() + at,
+                                             sum.data() + at, squares.data() + at, error_squares.data() + at,
+                                             worst.data() + at, numbers.data() + at);
+      };
+      scaled ? run.template operator()<true>() : run.template operator()<false>();
+    };
+    int64_t i = 0;
+    for (; i + kRowsAtOnce <= count; i += kRowsAtOnce) add_rows.template operator()<kRowsAtOnce>(i);
+    for (; i < count; ++i) add_rows.template operator()<1>(i);
   });
   num_rows += count;
 }
