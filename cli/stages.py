@@ -80,7 +80,7 @@ def layout_command(
 @takes(Group(Common))
 def export_command(
     call: Call,
-    layout: Annotated[Path, argument("L", "Layout; or a graph, reordered or not.")],
+    layout: Annotated[Path, argument("L", "Layout; or a graph, reordered or not; or embeddings.")],
     out: Annotated[Path, flag("Directory to write.", "--out", "-o", metavar="DIR")],
     original_order: Annotated[
         bool, flag("Nodes have the ids of the source, not their ranks.", "--original-order")

@@ -85,6 +85,10 @@ class DeviceError(TieringError, RuntimeError):
     """A GPU, its driver, or a process that shares the memory of its GPU failed while it was in use."""
 
 
+class ModelError(TieringError, RuntimeError):
+    """A function of the caller failed, or what it returned does not fit; its cause is the error itself."""
+
+
 class InternalError(TieringError, RuntimeError):
     """A result that contradicts an invariant: a bug in this package; please report it."""
 

@@ -152,6 +152,11 @@ class FileWriter:
             raise InternalError(f"{self.path}: {len(missing)} of {self.num_blocks} blocks were not written")
         return b"".join(self._digests[block] for block in range(self.num_blocks))
 
+    @property
+    def end(self) -> int:
+        """Bytes from the front that were appended, by earlier runs too."""
+        return self.done if self._appender is None else self._appender.end
+
     def close(self) -> None:
         """Wait for writes under way, and close the file."""
         if self._appender is not None:
@@ -214,7 +219,7 @@ class _Appender:
     """Pieces being filled and written in the background, and the blocks that they make up."""
 
     def __init__(self, file: FileWriter, begin: int, piece_bytes: int) -> None:
-        self._file, self._end, self._next = file, begin, 0
+        self._file, self.end, self._next = file, begin, 0
         size = min(piece_bytes, file.nbytes - begin)
         buffers = [aligned_bytes(size) for _ in range(_PIECES if size == piece_bytes else 1)]
         self._pieces, self._sealer = WriteBehind(buffers, _WRITERS), ThreadPoolExecutor(1)
@@ -225,30 +230,30 @@ class _Appender:
 
     def append(self, data: Bytes, offset: int | None) -> None:
         file, offset = self._file, self._next if offset is None else offset
-        if offset > self._end or offset + data.size > file.nbytes:
-            raise InternalError(f"{file.path}: {data.size} bytes at {offset} do not follow {self._end}")
+        if offset > self.end or offset + data.size > file.nbytes:
+            raise InternalError(f"{file.path}: {data.size} bytes at {offset} do not follow {self.end}")
         self._next = offset + data.size
-        data = data[self._end - offset :]
+        data = data[self.end - offset :]
         while data.size:
             if self._piece is None:
                 self._piece, self._filled = self._pieces.next_buffer(), 0
             count = min(self._piece.size - self._filled, data.size)
             self._piece[self._filled : self._filled + count] = data[:count]
-            data, self._filled, self._end = data[count:], self._filled + count, self._end + count
-            if self._filled == self._piece.size or self._end == file.nbytes:
+            data, self._filled, self.end = data[count:], self._filled + count, self.end + count
+            if self._filled == self._piece.size or self.end == file.nbytes:
                 self._flush(self._piece[: self._filled])
 
     def _flush(self, piece: Bytes) -> None:
         file, self._piece = self._file, None
         self._hash.update(piece.data)
-        self._of_block.append(self._pieces.submit(file.put, piece, self._end - piece.size))
-        if self._end % file.block_bytes == 0 or self._end == file.nbytes:
-            self._unsealed.append(((self._end - 1) // file.block_bytes, self._hash.digest(), self._of_block))
+        self._of_block.append(self._pieces.submit(file.put, piece, self.end - piece.size))
+        if self.end % file.block_bytes == 0 or self.end == file.nbytes:
+            self._unsealed.append(((self.end - 1) // file.block_bytes, self._hash.digest(), self._of_block))
             self._seals.append(self._sealer.submit(self._seal))
             self._hash, self._of_block = xxhash.xxh3_64(), []
-        while self._seals and (len(self._seals) > _UNSEALED or self._end == file.nbytes):
+        while self._seals and (len(self._seals) > _UNSEALED or self.end == file.nbytes):
             self._seals.popleft().result()
-        if self._end == file.nbytes:
+        if self.end == file.nbytes:
             self.close()
 
     def _seal(self) -> None:

@@ -18,7 +18,7 @@ from tiering.artifacts.file_writer import PIECE_BYTES, FileWriter, block_key, da
 from tiering.artifacts.journal import JOURNAL
 from tiering.artifacts.manifest import CHECKSUMS, External, FileEntry, Manifest, storage_dtype
 from tiering.artifacts.storage import OpenDirectory, require_descriptors, storage_errors, write_durably
-from tiering.errors import CapabilityError, FormatError, InputError, TieringError
+from tiering.errors import CapabilityError, FormatError, InputError, ModelError, TieringError
 from tiering.version import __version__
 
 Self = TypeVar("Self", bound="DirectoryWriter")
@@ -102,6 +102,13 @@ class DirectoryWriter:
         self._files[name] = entry
         return True
 
+    def drop(self, dropped: str) -> None:
+        """Remove a recorded file, or those of a folder of scratch files."""
+        for name in [name for name in self._files if name == dropped or name.startswith(f"{dropped}/")]:
+            (self.path / name).unlink(missing_ok=True)
+            del self._files[name]
+            self.journal.forget(f"file {self.prefix}{name}")
+
     def record(self, name: str, entry: FileEntry) -> None:
         """Record a file that was written under `path`, and synced, by other means."""
         self._files[name], blocks = entry, (entry.blocks or b"").hex()
@@ -133,7 +140,7 @@ class DirectoryWriter:
         if self._output is None:
             return
         # Python's own errors are bugs: the next run must not stumble over them at the same place.
-        passing = (KeyboardInterrupt, OSError, MemoryError, CapabilityError)
+        passing = (KeyboardInterrupt, OSError, MemoryError, CapabilityError, ModelError)
         if isinstance(value, passing) and not isinstance(value, InputError):
             self._output.suspend()
         else:

@@ -56,13 +56,6 @@ class ExportWriter(DirectoryWriter):
         length = (128 if 0 in shape else ALIGNMENT) - len(magic) - 2
         return magic + struct.pack("<H", length) + fields.encode("latin1").ljust(length - 1) + b"\n"
 
-    def drop(self, folder: str) -> None:
-        """Remove the recorded files of a folder of scratch files."""
-        for name in [name for name in self._files if name.startswith(f"{folder}/")]:
-            (self.path / name).unlink(missing_ok=True)
-            del self._files[name]
-            self.journal.forget(f"file {self.prefix}{name}")
-
     def commit(self, documents: dict[str, bytes]) -> None:
         """Write the documents, and give the directory its name."""
         self.drop(SCRATCH)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -325,6 +326,20 @@ class ForFrameworks:
         links = dataclasses.replace(links, negatives=find_negatives(negative_sampler))
         asked = LoaderOptions.of(features, words, links, "dgl_link_loader")
         return self._load(asked, adapter, edge_attrs, return_edge_id, transform)
+
+    def pyg_inference(self, model: Any, out: str | os.PathLike[str], **options: Any) -> Any:
+        """Return `TieredLayout.inference` of a ``BasicGNN`` of PyG: ``GraphSAGE``, ``GAT``, ``GCN``, ``GIN``..."""
+        from tiering.loader.inference.frameworks import pyg_layers
+
+        return self._layout.inference(pyg_layers(model), out, **options)
+
+    def dgl_inference(
+        self, modules: Sequence[Any], out: str | os.PathLike[str], activation: Any = None, **options: Any
+    ) -> Any:
+        """Return `TieredLayout.inference` of convolutions of DGL, with `activation` (relu) between them."""
+        from tiering.loader.inference.frameworks import dgl_layers
+
+        return self._layout.inference(dgl_layers(modules, activation), out, **options)
 
     def _enter_seeds(self, words: dict[str, Any], split: str | None, nodes: Any, what: str) -> Any:
         """Add the split, or nodes of the source (all where nothing is named), to keywords; return ``input_id``."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from weakref import WeakValueDictionary
@@ -278,6 +278,57 @@ class TieredLayout(ForFrameworks, Described):
             raise TypeError(f"link_loader() got an unexpected keyword argument {refused[0]!r}")
         asked = LinkOptions(relation, links, Negatives.of(negatives))
         return Loader(self, LoaderOptions.of(features, {"fanouts": fanouts, **options}, asked, "link_loader"))
+
+    def inference(
+        self, layers: Sequence[Any], out: str | os.PathLike[str], *, memory: Any = "auto", dtype: str | None = None,
+        nodes: Any = None, edges: int = 50_000, device: Any = "cpu", force: bool = False, dry_run: bool = False,
+    ) -> Any:  # fmt: skip
+        """Return the embeddings of all nodes: every layer for all nodes, out of core, written to the directory `out`.
+
+        Parameters
+        ----------
+        layers
+            Functions ``layer(block, x)``, or `tiering.loader.inference.Layer`: rows of the sources of an
+            `tiering.loader.inference.InferenceBlock` to rows of its destinations, as
+            ``lambda block, x: conv((x, x[: block.num_dst]), block.edge_index).relu()``.
+        memory
+            Memory that this process may hold, messages and outputs of the functions too: ``8GiB``, ``50%``, ``auto``.
+        dtype
+            Dtype of the tables: ``float32``, ``float16`` or ``bfloat16``; by default that of the functions' results.
+        nodes
+            Nodes to make embeddings of: original ids, a mask over them, or (type, ids). ``None``: all. Each layer makes
+            what the next one needs.
+        edges
+            In-edges of a block, about; blocks have at least 16 destinations.
+        device
+            Where blocks and functions are: ``cpu``, ``cuda``.
+        force
+            Whether to replace what is there, and to begin anew what an unfinished run has left.
+        dry_run
+            Whether to return the estimate of memory, reads and disk by layer (`tiering.run.plan.Estimate`) instead.
+
+        Returns
+        -------
+        tiering.formats.embeddings.Embeddings
+
+        Raises
+        ------
+        InputError, ExistsError, BudgetError, ModelError, StorageError
+            If a module is in training mode, or an unfinished run had other parameters, layers, torch or options; `out`
+            is there; the memory does not suffice for a block; a function fails or returns other rows, or NaN; the disk
+            has no room for two tables. A run that was stopped goes on from its last finished block.
+
+        Notes
+        -----
+        The same blocks for every memory and number of threads, and so the same bits on one machine with one torch.
+        Cost: each layer reads its input once if it fits the memory, else as the estimate says, and writes its table.
+        """
+        from tiering.loader.inference.run import Inference
+
+        inference = Inference(
+            self, layers, out, memory=memory, dtype=dtype, nodes=nodes, edges=edges, device=device, force=force
+        )
+        return inference.estimate() if dry_run else inference.run()
 
     def problems(self, level: str = "header", threads: int = 1) -> list[Problem]:
         """Return every problem of the layout on disk; see `tiering.artifacts.artifact.Artifact.problems`."""

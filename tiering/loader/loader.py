@@ -60,7 +60,8 @@ class Loader(Described):
         if verify:
             graph.verify_reads()
         about, links = (graph, options.seeds, options.sampling), options.links
-        self.targets: Targets = NodeTargets(*about) if links is None else LinkTargets(*about, links)
+        runs = options.seeds.seeds if hasattr(options.seeds.seeds, "plan") else None
+        self.targets: Targets = runs or (NodeTargets(*about) if links is None else LinkTargets(*about, links))
         self.node_type, self.batch_size = self.targets.node_type, options.sampling.batch_size
         """Type of the seeds (of links that of their destinations), and seeds per batch."""
         self.rank = find_rank(options.seeds.rank, options.seeds.world_size)

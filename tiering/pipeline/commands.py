@@ -17,6 +17,7 @@ from tiering import evaluation
 from tiering.artifacts.reader import uncached_bytes
 from tiering.artifacts.storage import disk_of
 from tiering.errors import InputError
+from tiering.formats.embeddings import Embeddings
 from tiering.formats.feature_rows import checked_tables
 from tiering.formats.graph import Graph
 from tiering.formats.import_record import describe_import
@@ -314,23 +315,35 @@ def layout(
 
 
 def export_layout(
-    layout: TieredLayout | Layout | Graph | Pathlike,
+    layout: TieredLayout | Layout | Graph | Embeddings | Pathlike,
     out: Pathlike,
     *,
     original_order: bool = False,
     stored: bool = False,
     **options: Unpack[StageKeywords],
 ) -> Export:
-    """Write a layout or graph as ``.npy`` files for other programs; see `tiering.exports.export.write_export`."""
+    """Write a layout, graph or embeddings as ``.npy`` files for other programs.
+
+    See `tiering.exports.export.write_export` and `tiering.exports.embeddings.export_embeddings`.
+    """
     run = StageRun(out, **options)
     artifact: Any = open_artifact(layout) if isinstance(layout, str | os.PathLike) else layout
     artifact = getattr(artifact, "artifact", artifact)  # of a layout that is ready to read
-    if not isinstance(artifact, Layout | Graph):
+    if not isinstance(artifact, Layout | Graph | Embeddings):
         kind = getattr(artifact, "kind", type(artifact).__name__)
-        raise InputError(f"{getattr(artifact, 'path', artifact)}: expected a layout or a graph to export, found {kind}")
+        place = getattr(artifact, "path", artifact)
+        raise InputError(f"{place}: expected a layout, a graph or embeddings to export, found {kind}")
     if run.cluster is not None:
         raise InputError("cluster: an export is not cut into tasks; leave it out")
     run.check_output([artifact])
+    if isinstance(artifact, Embeddings):
+        from tiering.exports.embeddings import export_embeddings
+
+        if run.dry_run or stored:
+            raise InputError("dry run, stored: not for embeddings; leave them out")
+        return export_embeddings(
+            artifact, out, original_order=original_order, threads=run.threads, memory=run.memory, force=run.force
+        )
     if run.dry_run:
         from tiering.exports.arrays import ExportPlan
 

@@ -1,0 +1,183 @@
+"""Blocks of inference: runs of destinations by rank, cut by their edges, as targets of a loader; what a layer gets."""
+
+from __future__ import annotations
+
+import warnings
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tiering.artifacts.manifest import Relation
+from tiering.formats.graph import Graph, checked_lists
+from tiering.loader.batches.batch import Batch, Block
+from tiering.text.units import format_count
+
+if TYPE_CHECKING:
+    import torch
+
+Ids = npt.NDArray[np.int64]
+LEAST_NODES = 16  # of a block: matrix products of fewer than 12 rows are rounded by the number of threads
+MOST_NODES = 16_384  # of a block, however few edges they have
+_EDGES = 1 << 20  # that are looked at together
+
+
+@dataclass(frozen=True)
+class NodeRuns:
+    """Destinations of one type, all or `ids` (ranks, rising), in blocks ``[bounds[b], bounds[b + 1])``."""
+
+    node_type: str
+    ids: Ids | None
+    bounds: Ids
+    edges: Ids  # of each block
+
+    def __len__(self) -> int:
+        return int(self.bounds[-1] - self.bounds[0])
+
+    def nodes(self, begin: int, end: int) -> Ids:
+        """Return the ranks of destinations by their numbers."""
+        return np.arange(begin, end) if self.ids is None else self.ids[begin:end]
+
+    def block_of(self, number: int) -> int:
+        """Return the block that a destination is in."""
+        return int(np.searchsorted(self.bounds, number, "right")) - 1
+
+    def since(self, block: int, end: int | None = None) -> NodeRuns:
+        """Return the blocks from a number on, perhaps to another."""
+        stop = len(self.edges) if end is None else end
+        return NodeRuns(self.node_type, self.ids, self.bounds[block : stop + 1], self.edges[block:stop])
+
+    def plan(self, epoch: int, places: Ids | None = None) -> RunPlan:
+        """Return the blocks as batches of an epoch."""
+        return RunPlan(self, epoch)
+
+    def __repr__(self) -> str:
+        return f"{self.node_type!r}: {format_count(len(self))} nodes in {format_count(len(self.edges))} blocks"
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """The batches of an epoch over `NodeRuns`, as `tiering.sampling.EpochPlan`, without an array of all nodes."""
+
+    runs: NodeRuns
+    epoch: int
+
+    def __len__(self) -> int:
+        return len(self.runs.edges)
+
+    def __getitem__(self, batch: int) -> dict[str, Ids]:
+        runs = self.runs
+        return {runs.node_type: runs.nodes(*map(int, runs.bounds[batch : batch + 2]))}
+
+    def places_of(self, batch: int) -> dict[str, Ids]:
+        """Return the numbers of a batch's destinations."""
+        return {self.runs.node_type: np.arange(*self.runs.bounds[batch : batch + 2])}
+
+
+def cut_runs(graph: Graph, node_type: str, ids: Ids | None, edges: int) -> NodeRuns:
+    """Cut destinations into blocks of about `edges` in-edges, by graph and nodes alone.
+
+    A block has `LEAST_NODES` to `MOST_NODES` destinations; a rest of fewer joins the block before it. Cost: some reads
+    of the offsets for each block; with `ids` one pass over theirs.
+    """
+    offsets = [checked_lists(graph, relation)[0] for relation in graph.relations if relation[2] == node_type]
+    if ids is None:
+        count = graph.num_nodes(node_type)
+
+        def before(i: int) -> int:
+            return sum(int(indptr[i]) for indptr in offsets)
+    else:
+        count = ids.size
+        sums = np.concatenate(
+            [[0], np.cumsum(sum((indptr[ids + 1] - indptr[ids] for indptr in offsets), np.zeros_like(ids)))]
+        )
+
+        def before(i: int) -> int:
+            return int(sums[i])
+
+    bounds = [0]
+    while bounds[-1] < count:
+        begin = bounds[-1]
+        most = range(min(begin + LEAST_NODES, count), min(begin + MOST_NODES, count) + 1)
+        end = most[max(0, bisect_right(most, before(begin) + edges, key=before) - 1)]
+        bounds.append(count if count - end < LEAST_NODES else end)
+    ends = np.array(bounds, np.int64)
+    return NodeRuns(node_type, ids, ends, np.diff([before(i) for i in bounds]).astype(np.int64))
+
+
+@dataclass(frozen=True)
+class InferenceBlock:
+    """Destinations of one type, their in-lists, and the sources of these: destinations are the first of their type."""
+
+    node_type: str
+    """Type of the destinations."""
+    nodes: Mapping[str, torch.Tensor]
+    """Ranks of the sources by type, int64; the destinations come first."""
+    edges: Mapping[Relation, torch.Tensor]
+    """By relation, int64, shape (2, edges): positions of sources above those of destinations."""
+    num_dst: int
+    """Destinations: rows of the result."""
+
+    @classmethod
+    def of(cls, batch: Batch) -> InferenceBlock:
+        """Return the only block of a batch; one without edges where none were sampled."""
+        block: Block = batch.blocks()[0]
+        return cls(batch.seed_type, batch.nodes, block.edge_index, block.num_dst[batch.seed_type])
+
+    @property
+    def num_src(self) -> int | dict[str, int]:
+        """Sources; by type where the graph has several."""
+        counts = {t: len(ids) for t, ids in self.nodes.items()}
+        return counts if len(counts) > 1 else sum(counts.values())
+
+    @property
+    def edge_index(self) -> Any:
+        """``edges`` of the only relation, else all of them, by relation."""
+        return next(iter(self.edges.values())) if len(self.edges) == 1 else self.edges
+
+    def adjacency(self, relation: Relation | None = None) -> torch.Tensor:
+        """Return the edges of a relation, by default of the only one, as a CSR matrix of ones, (num_dst, sources).
+
+        ``torch.sparse.mm(block.adjacency(), x, "mean")`` is several times as fast as gathering a message for each edge.
+        """
+        import torch
+
+        (key,) = self.edges if relation is None else (relation,)
+        src, dst = self.edges[key]
+        if bool((dst[1:] < dst[:-1]).any()):
+            order = torch.argsort(dst, stable=True)
+            src, dst = src[order], dst[order]
+        ends = torch.searchsorted(dst, torch.arange(self.num_dst + 1, device=dst.device))
+        shape, ones = (self.num_dst, len(self.nodes[key[0]])), torch.ones(len(src), device=src.device)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".*Sparse (CSR|invariant)")
+            return torch.sparse_csr_tensor(ends, src, ones, shape, check_invariants=False)
+
+
+def needed_nodes(graph: Graph, nodes: Mapping[str, Ids] | None, layers: Sequence[bool]) -> list[dict[str, Ids | None]]:
+    """Return by layer the destinations of each type (``None``: all) for results of `nodes`.
+
+    `layers` says which read neighbours. Cost: one pass over the in-lists of the nodes for each layer; a bit of memory
+    for each node, and 8 bytes for each that is needed.
+    """
+    if nodes is None:
+        return [dict.fromkeys(graph.node_types) for _ in layers]
+    marks = {t: np.zeros(graph.num_nodes(t), bool) for t in graph.node_types}
+    for t, ids in nodes.items():
+        marks[t][ids] = True
+    needed: list[dict[str, Ids | None]] = []
+    for reads_neighbours in reversed(layers):
+        wanted = {t: mask.copy() for t, mask in marks.items()}
+        needed.insert(0, {t: np.flatnonzero(mask) for t, mask in wanted.items()})
+        for relation in graph.relations if reads_neighbours else ():
+            (indptr, indices), mask = checked_lists(graph, relation), wanted[relation[2]]
+            begin = 0
+            while begin < mask.size:
+                end = max(begin + 1, int(np.searchsorted(indptr, indptr[begin] + _EDGES, "right")) - 1)
+                kept = np.repeat(mask[begin:end], np.diff(indptr[begin : end + 1]))
+                marks[relation[0]][indices[indptr[begin] : indptr[end]][kept]] = True
+                begin = end
+    return needed

@@ -1,0 +1,305 @@
+"""Layer-wise inference: every layer for all its nodes, block by block, from the table of the layer before it."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tiering.artifacts.checksum import digest_bytes
+from tiering.artifacts.file_writer import FileWriter, appending_memory
+from tiering.artifacts.manifest import External, Manifest
+from tiering.artifacts.storage import require_space
+from tiering.artifacts.writer import ArtifactWriter
+from tiering.codecs import CODECS, DELIVERED
+from tiering.errors import BudgetError, InputError, ModelError
+from tiering.formats.embeddings import PAGE_BYTES, ROWS, Embeddings, RowsEntry
+from tiering.formats.layout import CODEC, TIERS, Layout, SsdRows, image_name
+from tiering.loader.batches.pipeline import StageError
+from tiering.loader.inference.blocks import InferenceBlock, NodeRuns, cut_runs, needed_nodes
+from tiering.loader.inference.layers import (
+    as_layers,
+    check_values,
+    digest_layers,
+    measured,
+    release_unused,
+    run_function,
+)
+from tiering.loader.tables.delivery import Delivery
+from tiering.loader.targets import find_nodes
+from tiering.memory import Budget, parse_memory
+from tiering.readahead.config import SsdTables, choose_config, divide_slots, max_known
+from tiering.readahead.disk_speed import DiskSpeed
+from tiering.run.plan import Estimate, StageEstimate, StepEstimate, base_memory
+from tiering.text.progress import progress
+from tiering.text.units import format_bytes, format_count
+
+if TYPE_CHECKING:
+    from tiering.loader.layout import TieredLayout
+
+_SPARE = 1.25  # of the memory that a function took for its first block: others have other sources
+_SAMPLED = 64  # blocks whose reads are simulated for an estimate
+_SPEED = DiskSpeed(100_000, 1e9)  # of the disk of an estimate, which counts bytes
+
+
+class Inference:
+    """The layers of a run, the blocks and the table of each, known before the first row is read."""
+
+    def __init__(
+        self, layout: TieredLayout, layers: Sequence[Any], out: str | os.PathLike[str], *, memory: Any,
+        dtype: str | None, nodes: Any, edges: int, device: Any, force: bool,
+    ) -> None:  # fmt: skip
+        import torch
+
+        if not layout.feature_types:
+            raise InputError(f"{layout.path}: inference begins with features, and the layout has none")
+        if dtype not in (None, *DELIVERED):
+            raise InputError(f"dtype: expected {', '.join(DELIVERED)}, found {dtype!r}")
+        self._layout, self._artifact, self._graph = layout, layout.artifact, layout.artifact.graph
+        self._dtype, self._device, self._force, self._out = dtype, device, force, Path(out).absolute()
+        self._kept: Any = None  # the loader
+        self._digests, self._layers = digest_layers(layers), as_layers(layers)
+        self._limit = parse_memory(memory)
+        self._asked: dict[str, Any] | None = None
+        if nodes is not None:
+            name, ids, _ = find_nodes(self._graph, nodes, None, "nodes")
+            self._asked = {name: np.unique(ids)}
+        needed = needed_nodes(self._graph, self._asked, [layer.neighbours for layer in self._layers])
+        self._runs = [
+            {t: cut_runs(self._graph, t, ids, edges) for t, ids in own.items() if ids is None or ids.size}
+            for own in needed
+        ]
+        self._model_bytes = list[int]()
+        self._tables = list[dict[str, RowsEntry]]()
+        for number in range(len(self._layers)):
+            self._plan_table(number)
+        chosen = "" if self._asked is None else [digest_bytes(ids.tobytes()) for ids in self._asked.values()]
+        self._recorded = {
+            "torch": torch.__version__, "device": str(device), "edges": edges,
+            "dtype": dtype, "nodes": chosen, "parameters": self._digests,
+            "layers": [[str(layer.fanouts), layer.neighbours] for layer in self._layers],
+            "tables": [{t: entry.to_json() for t, entry in table.items()} for table in self._tables],
+        }  # fmt: skip
+
+    def _plan_table(self, number: int) -> None:
+        """Find a layer's output by its first block of each type, of ones, and the memory that its largest takes."""
+        import torch
+
+        if number:
+            inputs = {t: (entry.dim, entry.dtype) for t, entry in self._tables[-1].items()}
+        else:
+            entries = {t: self._artifact.type_layout(t) for t in self._artifact.feature_types}
+            inputs = {t: (e.dim, Delivery.of(self._artifact, e).dtype) for t, e in entries.items()}
+        last = number == len(self._layers) - 1
+        sizes, largest = dict[str, tuple[int, int, str, str]](), 0
+        for t, run in self._runs[number].items():
+            ((block, _),) = self._blocks(self._layout, number, run.since(0, 1), features=None)
+            x: Any = {
+                name: torch.ones(len(ids), inputs[name][0], dtype=getattr(torch, inputs[name][1]), device=ids.device)
+                for name, ids in block.nodes.items()
+                if name in inputs
+            }
+            x = x if len(self._graph.node_types) > 1 else x[t]
+            rows, nbytes = measured(lambda: run_function(self._layers[number], number, block, x))  # noqa: B023
+            largest = max(largest, self._scaled(number, run, nbytes))
+            if rows is not None:
+                made, compact = str(rows.dtype).removeprefix("torch."), last and self._asked is not None
+                codec = "" if self._dtype in (None, made) else str(self._dtype)
+                sizes[t] = len(run) if compact else self._graph.num_nodes(t), rows.shape[1], made, codec
+        if not sizes or (last and self._asked is not None and not self._asked.keys() <= sizes.keys()):
+            raise ModelError(f"layer {number}: the function returned rows of no node type that was asked for")
+        self._tables.append(RowsEntry.plan(sizes))
+        self._model_bytes.append(int(_SPARE * largest))
+
+    def _scaled(self, number: int, runs: NodeRuns, nbytes: int) -> int:
+        """Return the memory of the function for the largest block, from that for the first; refuse what is too much."""
+        weights = runs.edges + np.diff(runs.bounds)
+        largest = int(weights.argmax())
+        scaled = int(nbytes * weights[largest] / max(1, weights[0]))
+        if scaled > self._limit.limit:
+            node = int(runs.nodes(*map(int, runs.bounds[largest : largest + 2]))[0])
+            raise BudgetError(
+                f"memory: layer {number}: the in-lists of {runs.node_type!r} from node {node} (rank) on have "
+                f"{format_count(int(runs.edges[largest]))} edges, whose messages take about {format_bytes(scaled)}, "
+                f"found {self._limit.text}; give more memory, or fanouts for a part of the neighbours"
+            )
+        return scaled
+
+    def _budget(self, number: int) -> Budget:
+        """Return the memory that a layer's loader may take now: without the function's, and that of the writer."""
+        own = self._model_bytes[number] + appending_memory(RowsEntry.total(self._tables[number]))
+        return parse_memory(self._limit.limit).without(own)
+
+    def _needed(self) -> int:
+        """Return the bytes on disk at the fullest moment: of two tables, one after the other."""
+        return max(map(sum, pairwise([0, *map(RowsEntry.total, self._tables)])))
+
+    def estimate(self) -> Estimate:
+        """Return memory, reads and disk by layer."""
+        steps = []
+        for number, table in enumerate(self._tables):
+            view = self._view(number)
+            budget, written = self._budget(number), RowsEntry.total(table)
+            read, how = self._estimate_reads(view, number, budget.left())
+            edges = sum(int(run.edges.sum()) for run in self._runs[number].values())
+            scratch = written if number < len(self._tables) - 1 else 0
+            kept = 0 if scratch else written
+            memory = self._limit.limit - budget.resident if how else budget.allocated + read
+            sizes = memory, read, kept, scratch, edges
+            steps.append(StepEstimate(f"layer {number}", how or "in memory", *sizes, "edge"))
+        left = {self._out: RowsEntry.total(self._tables[-1])}
+        return Estimate((StageEstimate("inference", self._out, tuple(steps), left, base_memory(self._limit)),))
+
+    def _estimate_reads(self, view: Layout, number: int, room: int) -> tuple[int, str]:
+        """Return the bytes that a layer reads of the ssd tier, and of which form its reading is."""
+        tables = SsdTables.of(view, [t for t in view.feature_types if view.type_layout(t).rows("ssd")])
+        whole = sum(rows * stride for rows, _, _, stride, _ in tables.rows)
+        if whole <= room or not self._layers[number].neighbours:
+            return whole, "" if whole <= room else "front to back"
+        runs = [run.since(b, b + 1) for run in self._runs[number].values() for b in range(len(run.edges))]
+        chosen = runs[:: -(-len(runs) // _SAMPLED)]
+        nodes = (self._empty(next(self._blocks(self._layout, number, run, features=None))[0]) for run in chosen)
+        rows = [tables.thinned(tables.among(ids)) for ids in nodes]
+        sizes = Counter[int]()
+        for batch in rows:
+            sizes.update(tables.row_bytes_of(batch))
+        pools = divide_slots(tables, room, sizes)
+        known = max_known(room, rows, tables.thinning)
+        choice = choose_config(tables, pools, rows, _SPEED, None, known, tables.thinning)
+        read = int(choice.read_bytes * len(runs))
+        return read, f"{read / max(1, whole):.1f} tables"
+
+    def _empty(self, block: InferenceBlock) -> dict[str, Any]:
+        """Return the sources of a block by type, none of types that it lacks."""
+        ids = {t: np.empty(0, np.int64) for t in self._graph.node_types}
+        return {**ids, **{t: found.cpu().numpy() for t, found in block.nodes.items()}}
+
+    def run(self) -> Embeddings:
+        """Write the embeddings; go on where a stopped run ended."""
+        artifact, last = self._artifact, len(self._layers) - 1
+        inputs = {"layout": artifact.digest, **{name: str(value) for name, value in self._recorded.items()}}
+        identity = {"stage": "inference", "inputs": inputs}
+        with ArtifactWriter(self._out, "embeddings", force=self._force, identity=identity, reads=(artifact,)) as writer:
+            if not writer.journal.done:
+                require_space({writer.path: self._needed()})
+            first = next((k + 1 for k in range(last, -1, -1) if writer.has(_file_of(k, last))), 0)
+            for number in range(first, last + 1):
+                with closing(type(self._layout)(self._view(number, writer.path))) as source:
+                    self._write_layer(writer, source, number)
+                self._kept = None  # and with it the buffer, before the next layer asks for memory
+                release_unused()
+                if number:
+                    writer.drop(_file_of(number - 1, last))
+            for name, ids in (self._asked or {}).items():
+                writer.put(f"nodes/{name}", ids)
+            writer.adopt(self._graph.order, "order")  # type: ignore[arg-type] # a layout's graph has one
+            body = {"node_types": {t: entry.to_json() for t, entry in self._tables[-1].items()}}
+            provenance = {"stage": "inference", "options": self._recorded, "inputs": {"layout": artifact.digest}}
+            writer.commit(body, provenance)
+        return Embeddings.open(writer.out)
+
+    def _view(self, number: int, folder: Path = Path()) -> Layout:
+        """Return what a layer's rows are read from: the layout, then the table of the layer before."""
+        if not number:
+            return self._artifact
+        return table_view(
+            self._artifact, folder / _file_of(number - 1, len(self._layers) - 1), self._tables[number - 1]
+        )
+
+    def _write_layer(self, writer: ArtifactWriter, source: TieredLayout, number: int) -> None:
+        """Write the table of a layer, type by type."""
+        table, total = self._tables[number], RowsEntry.total(self._tables[number])
+        budget, name = self._budget(number), _file_of(number, len(self._layers) - 1)
+        with writer.file(name, "uint8", (total,)) as file, progress(total, f"layer {number}", "B", scale=True) as bar:
+            bar.update(file.done)
+            for t, entry in table.items():
+                run = self._runs[number][t]
+                gaps = run.ids is not None and entry.rows != len(run)
+                done = max(0, file.done - entry.offset) // entry.row_bytes
+                if done >= entry.rows:
+                    continue
+                reached = int(np.searchsorted(run.ids, done)) if gaps and run.ids is not None else done
+                rest = run.since(min(run.block_of(reached), len(run.edges) - 1))
+                at = int(rest.bounds[0])
+                for block, x in self._blocks(source, number, rest, memory=budget):
+                    rows = run_function(self._layers[number], number, block, x)
+                    check_values(rows, entry, number, block)
+                    _append(file, entry, at, rows, run.nodes(at, at + block.num_dst) if gaps else None)
+                    at += block.num_dst
+                    bar.update(block.num_dst * entry.row_bytes)
+                _fill(file, entry.end)
+
+    def _blocks(
+        self, source: TieredLayout, number: int, runs: NodeRuns, **options: Any
+    ) -> Iterator[tuple[InferenceBlock, Any]]:
+        """Yield the blocks of a layer with the rows of their sources."""
+        layer, name, where = self._layers[number], runs.node_type, self._device
+        if not layer.neighbours:
+            import torch
+
+            table = source.features(name, device=where) if options.get("features", "tiers") else None
+            plan = runs.plan(0)
+            for ids in (torch.from_numpy(plan[b][name]) for b in range(len(plan))):
+                rows = None if table is None else table.gather(ids)
+                x = rows if len(self._graph.node_types) == 1 else {name: rows}
+                yield InferenceBlock(name, {name: ids}, {}, len(ids)), x
+            return
+        self._kept = source.loader(  # with its buffer, which the next type goes on with
+            None, seeds=runs, shuffle=False, device=where, rank=0, world_size=1, workers=1, prefetch=1, progress=False,
+            sampler="full" if layer.fanouts == -1 else "uniform", fanouts=[layer.fanouts], **options,
+        )  # fmt: skip
+        try:
+            yield from ((InferenceBlock.of(batch), batch.x) for batch in self._kept)
+        except StageError as error:
+            raise error.__cause__ or error from None  # a disk that failed, say: the run can go on later
+
+
+def _file_of(number: int, last: int) -> str:
+    """Return the name of a layer's table."""
+    return ROWS if number == last else f"layer-{number}"
+
+
+def _append(file: FileWriter, entry: RowsEntry, at: int, rows: Any, ids: Any) -> None:
+    """Append a block's rows, of the table's number `at` on or, with `ids`, at these ranks with zeros between."""
+    import torch
+
+    if entry.codec:
+        data = CODECS[entry.codec](entry.dim).encode(rows.float().numpy())
+    else:
+        data = rows.view(-1).view(torch.uint8).numpy().reshape(len(rows), entry.row_bytes)
+    if ids is not None:
+        spread = np.zeros((int(ids[-1] - ids[0]) + 1, entry.row_bytes), np.uint8)
+        spread[ids - ids[0]] = data
+        data, at = spread, int(ids[0])
+        _fill(file, entry.offset + at * entry.row_bytes)
+    file.append(data, entry.offset + at * entry.row_bytes)
+
+
+def _fill(file: FileWriter, end: int) -> None:
+    """Append zeros up to a byte."""
+    while (missing := end - file.end) > 0:
+        file.append(np.zeros(min(missing, 1 << 20), np.uint8), file.end)
+
+
+def table_view(layout: Layout, rows: Path, entries: Mapping[str, RowsEntry]) -> Layout:
+    """Return the layout of the same graph whose rows are those of a table, all on SSD, in one file."""
+    types = {}
+    for name, entry in entries.items():
+        ranges = {tier: [0, entry.rows if tier == "ssd" else 0] for tier in TIERS}
+        place = SsdRows(entry.offset // PAGE_BYTES, (entry.end - entry.offset) // PAGE_BYTES, entry.row_bytes, 0)
+        coded: dict[str, Any] = {CODEC: {"name": entry.codec, "exact_columns": [], "largest": None}}
+        types[name] = {
+            "num_nodes": entry.rows, "dim": entry.dim, "dtype": entry.dtype, "row_bytes": entry.row_bytes, **ranges,
+            "ssd_rows": vars(place), **(coded if entry.codec else {}),
+        }  # fmt: skip
+    body = {"page_bytes": PAGE_BYTES, "num_images": 1, "num_peers": 0, "node_types": types}
+    external = {image_name(0): External(rows, RowsEntry.total(entries), "")}
+    view = Layout(Manifest(rows.parent, "layout", (1, 2), {}, {}, external, {}, body, f"{layout.digest} {rows}"))
+    view._nested["graph"] = layout.graph
+    return view
