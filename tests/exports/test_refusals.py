@@ -35,7 +35,7 @@ def test_wrong_words_and_inputs(tiering_cli, layout, homogeneous, tmp_path):
     out = ("--out", tmp_path / "out")
     tiering_cli("export", tmp_path / "none", *out).refused(str(tmp_path / "none"))
     scores = homogeneous.graph.path.parent / "scores"
-    tiering_cli("export", scores, *out).refused("expected a layout or a graph", "found scores")
+    tiering_cli("export", scores, *out).refused("expected a layout, a graph or embeddings", "found scores")
     assert list(tmp_path.iterdir()) == []
 
 

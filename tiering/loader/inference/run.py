@@ -20,7 +20,8 @@ from tiering.artifacts.writer import ArtifactWriter
 from tiering.codecs import CODECS, DELIVERED
 from tiering.errors import BudgetError, InputError, ModelError
 from tiering.formats.embeddings import PAGE_BYTES, ROWS, Embeddings, RowsEntry
-from tiering.formats.layout import CODEC, TIERS, Layout, SsdRows, image_name
+from tiering.formats.layout import CODEC, TIERS, Layout, image_name
+from tiering.formats.ssd_rows import SsdRows
 from tiering.loader.batches.pipeline import StageError
 from tiering.loader.inference.blocks import InferenceBlock, NodeRuns, cut_runs, needed_nodes
 from tiering.loader.inference.layers import (
