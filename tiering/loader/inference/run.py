@@ -38,6 +38,7 @@ from tiering.memory import Budget, parse_memory
 from tiering.readahead.config import SsdTables, choose_config, divide_slots, max_known
 from tiering.readahead.disk_speed import DiskSpeed
 from tiering.run.plan import Estimate, StageEstimate, StepEstimate, base_memory
+from tiering.text.options import whole
 from tiering.text.progress import progress
 from tiering.text.units import format_bytes, format_count
 
@@ -66,7 +67,7 @@ class Inference:
         self._dtype, self._device, self._force, self._out = dtype, device, force, Path(out).absolute()
         self._kept: Any = None  # the loader
         self._digests, self._layers = digest_layers(layers), as_layers(layers)
-        self._limit = parse_memory(memory)
+        self._limit, edges = parse_memory(memory), whole(1, 1 << 62, "a whole number of at least 1")(edges, "edges")
         self._asked: dict[str, Any] | None = None
         if nodes is not None:
             name, ids, _ = find_nodes(self._graph, nodes, None, "nodes")
@@ -187,6 +188,10 @@ class Inference:
         inputs = {"layout": artifact.digest, **{name: str(value) for name, value in self._recorded.items()}}
         identity = {"stage": "inference", "inputs": inputs}
         with ArtifactWriter(self._out, "embeddings", force=self._force, identity=identity, reads=(artifact,)) as writer:
+            if self._force:  # of an unfinished run nothing is kept: its functions may have been mended
+                writer.journal.forget(*writer.journal.keys())
+                for number in range(last + 1):
+                    (writer.path / _file_of(number, last)).unlink(missing_ok=True)
             if not writer.journal.done:
                 require_space({writer.path: self._needed()})
             first = next((k + 1 for k in range(last, -1, -1) if writer.has(_file_of(k, last))), 0)
