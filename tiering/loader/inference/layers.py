@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import xxhash
@@ -101,25 +102,25 @@ def release_unused() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def modules_of(value: Any, name: str = "", seen: set[int] | None = None) -> Iterator[tuple[str, torch.nn.Module]]:
-    """Yield the modules in a value: a module, a collection, or a function with what it refers to."""
+def modules_of(value: Any, name: str = "", seen: set[int] | None = None) -> Iterator[tuple[str, Any]]:
+    """Yield modules and tensors: a value, those in a collection or an object, and those that a function refers to."""
     import torch
 
     seen = set() if seen is None else seen
     if id(value) in seen:
         return
     seen.add(id(value))
-    if isinstance(value, torch.nn.Module):
+    if isinstance(value, torch.nn.Module | torch.Tensor):
         yield name, value
         return
-    parts: dict[Any, Any] = {}
+    parts: dict[Any, Any] = {} if isinstance(value, type | ModuleType) else dict(getattr(value, "__dict__", {}))
     if isinstance(value, dict | list | tuple):
         parts = value if isinstance(value, dict) else dict(enumerate(value))
     elif callable(value):
         code, known = getattr(value, "__code__", None), getattr(value, "__globals__", {})
         names = [*getattr(code, "co_freevars", ()), *filter(known.__contains__, getattr(code, "co_names", ()))]
         cells = [cell.cell_contents for cell in getattr(value, "__closure__", None) or ()]
-        parts = dict(zip(names, [*cells, *(known[n] for n in names[len(cells) :])], strict=True))
+        parts |= dict(zip(names, [*cells, *(known[n] for n in names[len(cells) :])], strict=True))
         own = ("__self__", "__defaults__", "__kwdefaults__", "__wrapped__", "func", "args", "keywords")
         parts |= {attribute: getattr(value, attribute, None) for attribute in own}
     for key, part in parts.items():
@@ -135,13 +136,15 @@ def digest_layers(layers: Sequence[Any]) -> list[str]:
         digest = xxhash.xxh3_128()
         for function in (layer.function, layer.before) if isinstance(layer, Layer) else (layer,):
             for name, module in modules_of(function):
-                training = [path or name or "the module" for path, part in module.named_modules() if part.training]
+                state = {"": module} if isinstance(module, torch.Tensor) else module.state_dict()
+                parts = () if isinstance(module, torch.Tensor) else module.named_modules()
+                training = [path or name or "the module" for path, part in parts if part.training]
                 if training:
                     raise InputError(
                         f"layer {number}: {training[0]} ({type(module).__name__}) is in training mode; call its "
                         "eval() first"
                     )
-                for key, value in module.state_dict().items():
+                for key, value in state.items():
                     digest.update(f"{name}.{key}".encode())
                     if isinstance(value, torch.Tensor):
                         digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
