@@ -123,11 +123,11 @@ def test_what_is_refused_before_it_begins(kit, build, tmp_path):
         layout.inference([layer], tmp_path / "e")
     model.eval()
     for options, words in (
-        ({"dtype": "int8"}, "dtype: expected float32, float16 or bfloat16, found 'int8'"),
+        ({"dtype": "int8"}, "dtype: expected float32, float16, bfloat16, found 'int8'"),
         ({"edge": 3}, "edge"),
         ({"nodes": [900]}, "nodes"),
         ({"nodes": ("author", [1])}, "author"),
-        ({"edges": 0}, "edges"),
+        *(({"edges": few}, "edges: expected a whole number of at least 1") for few in (0, 1.5, "many", True)),
         ({"memory": "much"}, "memory"),
         ({"device": "gpu"}, "device: expected cpu, cuda or cuda:N"),
     ):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from inferred import RelationalSage, Sage, all_edges, all_rows, digest, mean, odd_graph
+from peaks import settle
 from tight_memory import spare
 
 import tiering
@@ -95,14 +96,15 @@ def test_several_types_of_which_one_has_no_features(kit, build, tmp_path):
 
 def test_memory_and_threads_do_not_change_a_bit(kit, build, tmp_path, monkeypatch):
     """All rows in memory by one thread, and through a buffer by two."""
-    layout, model = build(odd_graph(kit, 20_000, 1024)), Sage(1024, 32, 8)
+    layout, model = build(odd_graph(kit, 30_000, 1024)), Sage(1024, 32, 8)
     open_loader, loaders, threads = TieredLayout.loader, [], torch.get_num_threads()
     monkeypatch.setattr(TieredLayout, "loader", lambda *a, **k: loaders.append(open_loader(*a, **k)) or loaders[-1])
     digests, ahead = set(), []
     try:
-        for number, memory in enumerate((spare(400 << 20), spare(100 << 20))):
+        for number, memory in enumerate((500, 130)):
             torch.set_num_threads(number + 1)
-            options = {"memory": memory.limit, "edges": 600}
+            settle()
+            options = {"memory": spare(memory << 20).limit, "edges": 600}
             digests.add(digest(layout.inference(model.layers, tmp_path / str(number), **options)))
             ahead.append([loader.lookahead is not None for loader in loaders])
             loaders.clear()
