@@ -228,6 +228,22 @@ def make_coded_layout(out: Path, reordered: Graph) -> None:
         writer.commit(body, _stage("layout", graph=reordered.digest), ("units", "codec"))
 
 
+def make_embeddings(out: Path, reordered: Graph) -> None:
+    """Both authors, 3 x bfloat16 of float32, padded; of papers those of rank 1 and 3, 2 x float64."""
+    authors = np.array([[1, -2, 0.5, 0], [3, 0, 0.25, 0]], np.float32).view(np.uint32) >> 16
+    papers = np.array([[0.1, 2], [-3, 4e100]])
+    parts = [part.tobytes().ljust(4096, b"\0") for part in (authors.astype(np.uint16), papers)]
+    with ArtifactWriter(out, "embeddings") as writer:
+        writer.put("rows", np.frombuffer(b"".join(parts), np.uint8))
+        writer.put("nodes/paper", np.array([1, 3]))
+        writer.adopt(reordered.order, "order")
+        types = {
+            "author": {"rows": 2, "dim": 3, "dtype": "float32", "codec": "bfloat16", "offset": 0},
+            "paper": {"rows": 2, "dim": 2, "dtype": "float64", "codec": "", "offset": 4096},
+        }
+        writer.commit({"node_types": types}, _stage("inference"))
+
+
 def make_examples(folder: Path) -> None:
     """Write all examples into `folder`."""
     graph = make_graph(folder / "graph")
@@ -236,6 +252,7 @@ def make_examples(folder: Path) -> None:
     make_order(folder / "order", graph)
     make_names(folder / "names")
     reordered = make_reordered(folder / "graph-reordered", graph)
+    make_embeddings(folder / "embeddings", reordered)
     make_layout(folder / "layout", reordered)
     make_split_layout(folder / "layout-split", reordered)
     make_coded_layout(folder / "layout-codec", reordered)
