@@ -54,6 +54,7 @@ REPORTS = {
     "scale": ("scale", "how time grows; writes docs/internals/scale.md"),
     "loader": ("loader", "epochs of the loader in little memory, against memory maps"),
     "frameworks": ("frameworks", "epochs of the loaders for PyG and DGL, against the frameworks' own"),
+    "inference": ("inference", "layer-wise inference in little memory, against memory maps"),
     "lookahead": ("lookahead", "reading ahead against every simulated policy; writes docs/internals/lookahead.md"),
     "nvme": ("gpu.nvme", "engine bam on a GPU without drives: commands/s of a drive that a kernel plays"),
     "scores": ("score_tables", "hit rates of every score; writes docs/scores.md"),
