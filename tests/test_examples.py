@@ -42,7 +42,7 @@ def printed(capsys, monkeypatch, example: str, *arguments: object, begin: str = 
 
 
 def last_figure(lines: list[str]) -> float:
-    return float(re.fullmatch(r".* ([\d.]+)", lines[-1]).group(1))
+    return float(re.fullmatch(r".* ([\d.e+-]+)", lines[-1]).group(1))
 
 
 @pytest.mark.parametrize(
@@ -67,6 +67,28 @@ def test_same_accuracy_as_in_memory(layouts, capsys, monkeypatch, example, graph
     tiers = printed(capsys, monkeypatch, example, *common)
     assert tiers == printed(capsys, monkeypatch, example, *common, "--features", "memory")
     assert least < last_figure(tiers) <= 1
+
+
+@pytest.mark.parametrize(
+    ("example", "graph", "options"),
+    [
+        ("pyg_inference.py", "one", ()),
+        ("pyg_inference.py", "one", ("--model", "GAT")),
+        ("pyg_rgcn_inference.py", "four", ()),
+        ("dgl_inference.py", "one", ()),
+    ],
+)
+def test_embeddings_have_the_accuracy_of_a_forward_in_memory(
+    layouts, capsys, monkeypatch, tmp_path, example, graph, options
+):
+    if example.startswith("dgl"):
+        pytest.importorskip("dgl")
+    assert len((EXAMPLES / example).read_text().splitlines()) <= 80
+    out = tmp_path / "embeddings"
+    lines = printed(capsys, monkeypatch, example, layouts[graph], "--out", out, *options, begin="largest|test acc")
+    assert last_figure(lines[:1]) < 1e-5 and lines[1].split()[-1] == lines[2].split()[-1]
+    assert 0.45 < last_figure(lines) <= 1
+    assert not tiering.open(out).problems("full")
 
 
 RANK = """
