@@ -217,12 +217,16 @@ class Loader(Described):
         gpu, plan = self._gpu_sampler, self._plans[0]
         kept = None if gpu is None else int(_KEPT_SHARE * cuda.free_bytes(gpu.device.index))
 
+        largest: int | None = getattr(self.targets, "largest", None)
+
         def draw() -> SampledBatch:
-            return self.node_sampler.sample(plan[0], epoch=0, batch=0, positions=self._edge_positions)
+            return self.node_sampler.sample(plan[largest or 0], epoch=0, batch=0, positions=self._edge_positions)
 
         drives = getattr(rows[cold[0]], "drives", None)
         group = group if drives is None else None  # each process has drives of its own
         decision = decide_memory(artifact, self.options, draw, cold, self.rank, group, repr(self.targets), kept)
+        if largest is not None:  # in-lists are read once, front to back: no memory is kept for them
+            decision = replace(decision, mapped_bytes=0)
         if decision.preload:
             preloaded = {t: self.layout.open_table(t, reading, where, preloaded=True, group=group) for t in cold}
             return {**rows, **preloaded}

@@ -6,13 +6,14 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from inferred import RELATION, Sage, all_edges, odd_graph
 
 from tiering.errors import BudgetError, InputError
 from tiering.loader.inference import blocks
-from tiering.loader.inference.blocks import LEAST_NODES, cut_runs, needed_nodes
+from tiering.loader.inference.blocks import LEAST_NODES, InferenceBlock, cut_runs, needed_nodes
 
 same_graph = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -47,9 +48,8 @@ def test_blocks_cover_all_nodes_and_are_as_large_as_their_edges_allow(layouts, d
     assert np.concatenate([*blocks, np.empty(0, np.int64)]).tolist() == nodes.tolist()
     for number, (begin, end) in enumerate(pairwise(bounds)):
         last = number == len(blocks) - 1
-        assert end - begin >= min(LEAST_NODES, len(nodes))
-        least = degrees[begin : end - 1].sum() <= edges or end - begin == LEAST_NODES
-        assert least or last, "more edges than asked for, and more nodes than it needs"
+        assert end > begin
+        assert degrees[begin:end].sum() <= edges or end - begin == 1, "more edges than asked for, of several nodes"
         assert last or degrees[begin : end + 1].sum() > edges, "the next node would have fitted"
     for number in range(len(blocks)):
         rest = runs.since(number)
@@ -57,6 +57,25 @@ def test_blocks_cover_all_nodes_and_are_as_large_as_their_edges_allow(layouts, d
             rest.plan(0)[0][node_type].tolist() == blocks[number].tolist() and len(rest) == len(nodes) - bounds[number]
         )
         assert runs.block_of(int(bounds[number])) == runs.block_of(int(bounds[number + 1]) - 1) == number
+
+
+def test_functions_get_at_least_so_many_destinations():
+    """Those added are the last one again; sources stay where edges find them, and no edge ends at what is added."""
+    to, own = ("author", "wrote", "paper"), ("paper", "cites", "paper")
+    nodes = {"paper": torch.tensor([7, 9, 4, 2]), "author": torch.tensor([5, 6])}
+    edges = {to: torch.tensor([[1, 0], [0, 1]]), own: torch.tensor([[3, 1, 2], [0, 0, 1]])}
+    x = {t: ids[:, None] * torch.ones(3) for t, ids in nodes.items()}
+    block, rows = InferenceBlock("paper", nodes, edges, 2).padded(x)
+    assert block.num_dst == LEAST_NODES and block.nodes["paper"].tolist() == [7, *[9] * 15, 4, 2]
+    assert torch.equal(rows["paper"][:, 0], block.nodes["paper"].float()) and rows["author"] is x["author"]
+    for relation, pairs in block.edges.items():
+        assert torch.equal(pairs[1], edges[relation][1])
+        before = nodes[relation[0]][edges[relation][0]]
+        assert torch.equal(block.nodes[relation[0]][pairs[0]], before)
+    one, same = InferenceBlock("paper", {"paper": nodes["paper"]}, {own: edges[own]}, 2).padded(x["paper"])
+    assert torch.equal(same, rows["paper"]) and torch.equal(one.edges[own], block.edges[own])
+    whole = InferenceBlock("paper", {"paper": torch.arange(LEAST_NODES)}, {}, LEAST_NODES)
+    assert whole.padded(x)[0] is whole
 
 
 def test_blocks_have_at_most_so_many_nodes(layouts, monkeypatch):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import torch
 
 Ids = npt.NDArray[np.int64]
-LEAST_NODES = 16  # of a block: matrix products of fewer than 12 rows are rounded by the number of threads
+LEAST_NODES = 16  # that a function gets: matrix products of fewer than 12 rows are rounded by the number of threads
 MOST_NODES = 16_384  # of a block, however few edges they have
 _EDGES = 1 << 20  # that are looked at together
 
@@ -36,6 +36,11 @@ class NodeRuns:
 
     def __len__(self) -> int:
         return int(self.bounds[-1] - self.bounds[0])
+
+    @property
+    def largest(self) -> int:
+        """The block with the most rows, about; that there is one tells a loader that in-lists are read in order."""
+        return int((self.edges + np.diff(self.bounds)).argmax())
 
     def nodes(self, begin: int, end: int) -> Ids:
         """Return the ranks of destinations by their numbers."""
@@ -80,8 +85,8 @@ class RunPlan:
 def cut_runs(graph: Graph, node_type: str, ids: Ids | None, edges: int) -> NodeRuns:
     """Cut destinations into blocks of about `edges` in-edges, by graph and nodes alone.
 
-    A block has `LEAST_NODES` to `MOST_NODES` destinations; a rest of fewer joins the block before it. Cost: some reads
-    of the offsets for each block; with `ids` one pass over theirs.
+    A block has 1 to `MOST_NODES` destinations, and more edges only where that one has. Cost: some reads of the offsets
+    for each block; with `ids` one pass over theirs.
     """
     offsets = [checked_lists(graph, relation)[0] for relation in graph.relations if relation[2] == node_type]
     if ids is None:
@@ -101,9 +106,8 @@ def cut_runs(graph: Graph, node_type: str, ids: Ids | None, edges: int) -> NodeR
     bounds = [0]
     while bounds[-1] < count:
         begin = bounds[-1]
-        most = range(min(begin + LEAST_NODES, count), min(begin + MOST_NODES, count) + 1)
-        end = most[max(0, bisect_right(most, before(begin) + edges, key=before) - 1)]
-        bounds.append(count if count - end < LEAST_NODES else end)
+        most = range(begin + 1, min(begin + MOST_NODES, count) + 1)
+        bounds.append(most[max(0, bisect_right(most, before(begin) + edges, key=before) - 1)])
     ends = np.array(bounds, np.int64)
     return NodeRuns(node_type, ids, ends, np.diff([before(i) for i in bounds]).astype(np.int64))
 
@@ -126,6 +130,24 @@ class InferenceBlock:
         """Return the only block of a batch; one without edges where none were sampled."""
         block: Block = batch.blocks()[0]
         return cls(batch.seed_type, batch.nodes, block.edge_index, block.num_dst[batch.seed_type])
+
+    def padded(self, x: Any) -> tuple[InferenceBlock, Any]:
+        """Return the block and its rows with at least `LEAST_NODES` destinations: the last again, without edges."""
+        import torch
+
+        t, count = self.node_type, self.num_dst
+        more = LEAST_NODES - count
+        if more <= 0:
+            return self, x
+
+        def extend(rows: torch.Tensor) -> torch.Tensor:
+            return torch.cat([rows[:count], rows[count - 1 : count].expand(more, *rows.shape[1:]), rows[count:]])
+
+        moved = {r: torch.stack([e[0] + more * (e[0] >= count), e[1]]) for r, e in self.edges.items() if r[0] == t}
+        block = InferenceBlock(t, {**self.nodes, t: extend(self.nodes[t])}, {**self.edges, **moved}, LEAST_NODES)
+        if isinstance(x, dict):
+            return block, {**x, t: extend(x[t])} if t in x else x
+        return block, extend(x)
 
     @property
     def num_src(self) -> int | dict[str, int]:

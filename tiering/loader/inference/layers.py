@@ -50,20 +50,21 @@ def run_function(layer: Layer, number: int, block: InferenceBlock, x: Rows) -> t
     where = f"layer {number}, block of {block.node_type!r} from node {int(block.nodes[block.node_type][0])} on"
     with torch.inference_mode():
         try:
-            found = layer.function(block, x)
+            shown, x = block.padded(x)
+            found = layer.function(shown, x)
         except Exception as error:
             raise ModelError(f"{where}: the function failed: {type(error).__name__}: {error}") from error
         rows = found.get(block.node_type) if isinstance(found, dict) else found
         if rows is None:
             return None
         kind = str(getattr(rows, "dtype", type(rows).__name__)).removeprefix("torch.")
-        if not isinstance(rows, torch.Tensor) or rows.dim() != 2 or len(rows) != block.num_dst or kind not in _DTYPES:
+        if not isinstance(rows, torch.Tensor) or rows.dim() != 2 or len(rows) != shown.num_dst or kind not in _DTYPES:
             shape = tuple(rows.shape) if isinstance(rows, torch.Tensor) else ""
             raise ModelError(
-                f"{where}: expected a tensor of floats of shape ({block.num_dst}, dim), a row for each destination, "
+                f"{where}: expected a tensor of floats of shape ({shown.num_dst}, dim), a row for each destination, "
                 f"found {kind} {shape}"
             )
-        return rows.cpu().contiguous()
+        return rows[: block.num_dst].cpu().contiguous()
 
 
 def check_values(rows: torch.Tensor | None, entry: RowsEntry, number: int, block: InferenceBlock) -> None:
