@@ -64,14 +64,15 @@ def test_commands_and_code_run(workplace, tiering_cli, capfd):
         ("cluster.md", ""),
         ("quantised-rows.md", r"torch.bfloat16\ntorch.float16\ntorch.Size\(\[3, 128\]\)\n<int8 rows of 128 numbers"),
         ("dgl.md", r"loss \d\.\d\d; "),  # on a layout as the page on PyG makes it
+        ("inference.md", r"layer 0 +in memory(.|\n)*layer 1 +in memory"),  # the same
     ],
 )
 def test_a_page_runs(workplace, tiering_cli, capfd, page, words):
     """Its commands, then its code."""
     docs = README.parent / "docs"
-    if page == "dgl.md":
-        pytest.importorskip("dgl")
-    for _, *arguments in commands(docs / ("pyg.md" if page == "dgl.md" else page)):
+    if page in ("dgl.md", "inference.md"):
+        pytest.importorskip("dgl" if page == "dgl.md" else "torch_geometric")
+    for _, *arguments in commands(docs / ("pyg.md" if page in ("dgl.md", "inference.md") else page)):
         tiering_cli(*arguments).ok()
     names: dict[str, object] = {}
     for code in blocks("python", docs / page):
