@@ -101,7 +101,7 @@ def test_memory_and_threads_do_not_change_a_bit(kit, build, tmp_path, monkeypatc
     monkeypatch.setattr(TieredLayout, "loader", lambda *a, **k: loaders.append(open_loader(*a, **k)) or loaders[-1])
     digests, ahead = set(), []
     try:
-        for number, memory in enumerate((500, 130)):
+        for number, memory in enumerate((500, 180)):
             torch.set_num_threads(number + 1)
             settle()
             options = {"memory": spare(memory << 20).limit, "edges": 600}

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from tiering.loader.layout import TieredLayout
 
 _SPARE = 1.25  # of the memory that a function took for its first block: others have other sources
+_PIECE = 2 << 20  # bytes written at a time: what is not kept here is the buffer's
 _SAMPLED = 64  # blocks whose reads are simulated for an estimate
 _SPEED = DiskSpeed(100_000, 1e9)  # of the disk of an estimate, which counts bytes
 
@@ -101,15 +102,18 @@ class Inference:
         last = number == len(self._layers) - 1
         sizes, largest = dict[str, tuple[int, int, str, str]](), 0
         for t, run in self._runs[number].items():
-            ((block, _),) = self._blocks(self._layout, number, run.since(0, 1), features=None)
-            x: Any = {
-                name: torch.ones(len(ids), inputs[name][0], dtype=getattr(torch, inputs[name][1]), device=ids.device)
-                for name, ids in block.nodes.items()
-                if name in inputs
-            }
-            x = x if len(self._graph.node_types) > 1 else x[t]
-            rows, nbytes = measured(lambda: run_function(self._layers[number], number, block, x))  # noqa: B023
-            largest = max(largest, self._scaled(number, run, nbytes))
+            rows: Any = None
+            for b in dict.fromkeys((0, int(np.diff(run.bounds).argmax()))):  # messages go by edges, outputs by nodes
+                ((block, _),) = self._blocks(self._layout, number, run.since(b, b + 1), features=None)
+                x: Any = {
+                    name: torch.ones(len(i), inputs[name][0], dtype=getattr(torch, inputs[name][1]), device=i.device)
+                    for name, i in block.nodes.items()
+                    if name in inputs
+                }
+                x = x if len(self._graph.node_types) > 1 else x[t]
+                found, nbytes = measured(lambda: run_function(self._layers[number], number, block, x))  # noqa: B023
+                rows = rows if b else found
+                largest = max(largest, nbytes if b else self._scaled(number, run, nbytes))
             if rows is not None:
                 made, compact = str(rows.dtype).removeprefix("torch."), last and self._asked is not None
                 codec = "" if self._dtype in (None, made) else str(self._dtype)
@@ -135,7 +139,7 @@ class Inference:
 
     def _budget(self, number: int) -> Budget:
         """Return the memory that a layer's loader may take now: without the function's, and that of the writer."""
-        own = self._model_bytes[number] + appending_memory(RowsEntry.total(self._tables[number]))
+        own = self._model_bytes[number] + appending_memory(RowsEntry.total(self._tables[number]), _PIECE)
         return parse_memory(self._limit.limit).without(own)
 
     def _needed(self) -> int:
@@ -196,10 +200,10 @@ class Inference:
                 require_space({writer.path: self._needed()})
             first = next((k + 1 for k in range(last, -1, -1) if writer.has(_file_of(k, last))), 0)
             for number in range(first, last + 1):
+                release_unused()
                 with closing(type(self._layout)(self._view(number, writer.path))) as source:
                     self._write_layer(writer, source, number)
                 self._kept = None  # and with it the buffer, before the next layer asks for memory
-                release_unused()
                 if number:
                     writer.drop(_file_of(number - 1, last))
             for name, ids in (self._asked or {}).items():
@@ -222,7 +226,8 @@ class Inference:
         """Write the table of a layer, type by type."""
         table, total = self._tables[number], RowsEntry.total(self._tables[number])
         budget, name = self._budget(number), _file_of(number, len(self._layers) - 1)
-        with writer.file(name, "uint8", (total,)) as file, progress(total, f"layer {number}", "B", scale=True) as bar:
+        shown = progress(total, f"layer {number}", "B", scale=True)
+        with writer.file(name, "uint8", (total,), piece_bytes=_PIECE) as file, shown as bar:
             bar.update(file.done)
             for t, entry in table.items():
                 run = self._runs[number][t]
@@ -257,7 +262,7 @@ class Inference:
                 yield InferenceBlock(name, {name: ids}, {}, len(ids)), x
             return
         self._kept = source.loader(  # with its buffer, which the next type goes on with
-            None, seeds=runs, shuffle=False, device=where, rank=0, world_size=1, workers=1, prefetch=1, progress=False,
+            None, seeds=runs, shuffle=False, device=where, rank=0, world_size=1, workers=1, prefetch=0, progress=False,
             sampler="full" if layer.fanouts == -1 else "uniform", fanouts=[layer.fanouts], **options,
         )  # fmt: skip
         try:
