@@ -15,11 +15,11 @@ RELATION = ("node", "to", "node")
 
 
 def odd_graph(kit: Any, nodes: int = 900, dim: int = 12, seed: int = 0, **options: Any) -> Any:
-    """A hub that a third of the nodes point to, duplicates, self loops, and isolated nodes; rows in all tiers."""
+    """A hub that 300 nodes point to, or a third, duplicates, self loops, and isolated nodes; rows in all tiers."""
     rng = np.random.default_rng(seed)
-    linked = nodes * 4 // 5
+    linked, hub = nodes * 4 // 5, min(nodes // 3, 300)
     ends = [rng.integers(0, linked, (2, 6 * nodes))]
-    ends += [np.stack([np.arange(nodes // 3), np.full(nodes // 3, 7)]), np.stack([np.arange(40)] * 2), ends[0][:, :60]]
+    ends += [np.stack([np.arange(hub), np.full(hub, 7)]), np.stack([np.arange(40)] * 2), ends[0][:, :60]]
     edges = np.concatenate(ends, 1)
     table = rng.standard_normal((nodes, dim), np.float32)
     splits = {"test": rng.permutation(nodes)[: nodes // 9]}

@@ -40,12 +40,19 @@ class Counted:
 
 @pytest.fixture
 def whole(kit, build, tmp_path, monkeypatch):
-    """A layout, a model, what an undisturbed run makes of them, and its calls; blocks of files have 4 KiB."""
+    """A layout, a model, what an undisturbed run makes of them, and its calls after `planned`; blocks have 4 KiB."""
     monkeypatch.setattr(checksum, "BLOCK_BYTES", 4096)
     layout, model = build(odd_graph(kit)), Sage(12, 20, 40)
     counted = Counted(model)
     layout.inference(counted.layers, tmp_path / "whole", edges=300)
-    return layout, model, tree_bytes(tmp_path / "whole"), counted.calls
+    return layout, model, tree_bytes(tmp_path / "whole"), counted.calls - planned(layout, model)
+
+
+def planned(layout, model):
+    """Calls of a plan by layer."""
+    counted = Counted(model)
+    layout.inference(counted.layers, layout.path.parent / "planned", edges=300, dry_run=True)
+    return counted.calls
 
 
 def die():
@@ -78,19 +85,20 @@ def finish(whole, out, **options):
     found = tree_bytes(out)
     assert [name for name in found if found[name] != expected.get(name)] == [] and found.keys() == expected.keys()
     assert not out.with_name(f".{out.name}.partial").exists()
-    return counted.calls[0] - 1, counted.calls[1] - 1
+    calls = counted.calls - planned(layout, model)
+    return calls[0], calls[1]
 
 
 def test_killed_runs_go_on(whole, tmp_path):
     layout, model, _, calls = whole
-    blocks, out = calls[0] - 1, tmp_path / "e"
-    assert blocks == calls[1] - 1 > 12
-    killed(layout, model, out, 2 + 3 * blocks // 4)
+    blocks, first, out = calls[0], planned(layout, model).total(), tmp_path / "e"
+    assert blocks == calls[1] > 12
+    killed(layout, model, out, first + 3 * blocks // 4)
     again = finish(whole, tmp_path / "e")
     assert 0 < again[0] < blocks and again[1] == blocks
     out = tmp_path / "later"
-    killed(layout, model, out, 2 + blocks + 1)
-    killed(layout, model, out, 2 + 3 * blocks // 4)  # of layer 1: layer 0 is not run again
+    killed(layout, model, out, first + blocks + 1)
+    killed(layout, model, out, first + 3 * blocks // 4)  # of layer 1: layer 0 is not run again
     again = finish(whole, out)
     assert again[0] == 0 and 0 < again[1] < blocks
 
@@ -99,7 +107,7 @@ def test_killed_runs_go_on(whole, tmp_path):
 def test_interrupts_and_functions_that_fail(whole, tmp_path, strike):
     """A mended function with the same parameters goes on; finished layers are not run again."""
     layout, model, _, calls = whole
-    out, at = tmp_path / "e", 2 + calls[0] + 4
+    out, at = tmp_path / "e", planned(layout, model).total() + calls[0] + 4
     hit = fail if strike is fail else lambda: signal.raise_signal(signal.SIGINT)
     error = ModelError if strike is fail else KeyboardInterrupt
     with pytest.raises(error, match="layer 1, block of 'node'.*ValueError: no more" if strike is fail else None):
@@ -122,16 +130,18 @@ def test_a_full_disk(whole, tmp_path, monkeypatch):
                 os.posix_fallocate(file.fileno(), 0, shutil.disk_usage(disk.folder).free - (64 << 10))
 
         with pytest.raises(StorageError, match=r"no space left: .* needed, .* free; make room or choose another"):
-            layout.inference(Counted(model, 5, fill).layers, disk.folder / "e", edges=300)
+            layout.inference(
+                Counted(model, planned(layout, model).total() + 3, fill).layers, disk.folder / "e", edges=300
+            )
         (disk.folder / "filler").unlink()
-        assert finish(whole, disk.folder / "e") == (0, calls[1] - 1)
+        assert finish(whole, disk.folder / "e") == (0, calls[1])
 
 
 def test_another_run_is_refused_and_force_begins_anew(whole, kit, build, tmp_path, monkeypatch):
     layout, model, _, calls = whole
     out, other = tmp_path / "e", build(odd_graph(kit, seed=1))
     with pytest.raises(ModelError):
-        layout.inference(Counted(model, 2 + calls[0] + 4, fail).layers, out, edges=300)
+        layout.inference(Counted(model, planned(layout, model).total() + calls[0] + 4, fail).layers, out, edges=300)
     changed = Sage(12, 20, 40)
     with torch.no_grad():
         changed.weights[1][0, 0, 0] += 1
@@ -148,7 +158,7 @@ def test_another_run_is_refused_and_force_begins_anew(whole, kit, build, tmp_pat
     with monkeypatch.context() as patch, pytest.raises(InputError, match=r"^torch: changed since .*found 9\.9"):
         patch.setattr(torch, "__version__", "9.9")
         layout.inference(Counted(model).layers, out, edges=300)
-    assert finish(whole, out, force=True) == (calls[0] - 1, calls[1] - 1)
+    assert finish(whole, out, force=True) == (calls[0], calls[1])
     layout.inference(changed.layers, out, edges=300, force=True)
     assert not np.array_equal(tiering.open(out).numpy(), tiering.open(tmp_path / "whole").numpy())
 
