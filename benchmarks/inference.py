@@ -1,7 +1,8 @@
 """Layer-wise inference of a two-layer GraphSAGE out of core, against memory maps, each side held to the same memory.
 
 A memory group of the kernel gives each side a fraction of the feature rows, and the resident set of a process that has
-imported torch and opened the layout. Ours get all but a twentieth of that as ``memory=``. Memory maps are of the
+imported torch and opened the layout. Ours get as ``memory=`` all but a twentieth of that, without the mapped files of
+such a process, its programs above all, which the kernel counts and ``memory=`` does not. Memory maps are of the
 dataset's own file, in its order, with blocks of as many edges; the first layer runs for some seconds, after a third as
 many in which the page cache fills, and is extrapolated by edges where that does not suffice. The floor is what must be
 read and written at least, each table once, at the disk's bandwidth by large direct reads and writes in the same run.
@@ -89,14 +90,15 @@ def measure(sizes: Sizes, folder: Path, given: argparse.Namespace) -> dict[str, 
         "widths": widths, "form": given.form, "threads": sizes.threads,
     }  # fmt: skip
     files = [path for path in folder.rglob("*") if path.is_file() and path.stat().st_size]
-    base = run_side("empty", options, None)["resident"]
+    empty = run_side("empty", options, None)
+    base = empty["resident"]
     runs = list[dict[str, Any]]()
     for fraction in given.fractions:
         limit = base + int(fraction * 4 * given.dim * sizes.graph_nodes)
         for side in given.sides:
             forget(files)
             threads = 1 if side == "ours, 1 thread" else sizes.threads
-            settings = {**options, "threads": threads, "memory": int(_GIVEN * limit)}
+            settings = {**options, "threads": threads, "memory": int(_GIVEN * limit) - empty["files"]}
             with removed(folder / "embeddings"):
                 found = run_side(side, settings, limit)
             runs.append({"side": side, "fraction": fraction, "limit": limit, **found})

@@ -210,7 +210,10 @@ def main() -> None:
             torch.zeros(1)
             assert layout.feature_types
             lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-            print(json.dumps({"resident": int(lines["VmRSS"].split()[0]) * 1024}))
+            sizes = {
+                name: int(lines[key].split()[0]) * 1024 for name, key in (("resident", "VmRSS"), ("files", "RssFile"))
+            }
+            print(json.dumps(sizes))
         return
     torch.set_num_threads(options["threads"])
     torch.manual_seed(0)
