@@ -80,22 +80,22 @@ def run_side(side: str, options: Mapping[str, Any], limit: int | None) -> dict[s
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
-def measure(sizes: Sizes, folder: Path, given: argparse.Namespace) -> dict[str, Any]:
+def measure(sizes: Sizes, folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     """Run all sides at each fraction of the features in memory, then the disk alone."""
-    make_layout(sizes, folder, given.dim)
-    widths = [given.dim, given.dim, given.classes]
+    make_layout(sizes, folder, arguments.dim)
+    widths = [arguments.dim, arguments.dim, arguments.classes]
     options = {
         "layout": str(folder / "layout"), "graph": str(folder / "graph"), "out": str(folder / "embeddings"),
-        "table": str(folder / "data" / "node_feat.npy"), "edges": given.block_edges, "seconds": sizes.seconds,
-        "widths": widths, "form": given.form, "threads": sizes.threads,
+        "table": str(folder / "data" / "node_feat.npy"), "edges": arguments.block_edges, "seconds": sizes.seconds,
+        "widths": widths, "form": arguments.form, "threads": sizes.threads,
     }  # fmt: skip
     files = [path for path in folder.rglob("*") if path.is_file() and path.stat().st_size]
     empty = run_side("empty", options, None)
     base = empty["resident"]
     runs = list[dict[str, Any]]()
-    for fraction in given.fractions:
-        limit = base + int(fraction * 4 * given.dim * sizes.graph_nodes)
-        for side in given.sides:
+    for fraction in arguments.fractions:
+        limit = base + int(fraction * 4 * arguments.dim * sizes.graph_nodes)
+        for side in arguments.sides:
             forget(files)
             threads = 1 if side == "ours, 1 thread" else sizes.threads
             settings = {**options, "threads": threads, "memory": int(_GIVEN * limit) - empty["files"]}
