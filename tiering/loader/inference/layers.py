@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -99,6 +100,7 @@ def measured(run: Callable[[], Any]) -> tuple[Any, int]:
 
 def release_unused() -> None:
     """Give memory that was freed back to the system, blocks from now on at once, as far as the C library does that."""
+    gc.collect()
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).mallopt(-3, 1 << 20)  # M_MMAP_THRESHOLD: else it rises to 32 MiB, and blocks are kept
         ctypes.CDLL(None).malloc_trim(0)

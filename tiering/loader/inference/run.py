@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tiering import native
 from tiering.artifacts.checksum import digest_bytes
 from tiering.artifacts.file_writer import FileWriter, appending_memory
 from tiering.artifacts.manifest import External, Manifest
@@ -35,7 +36,7 @@ from tiering.loader.inference.layers import (
 from tiering.loader.tables.delivery import Delivery
 from tiering.loader.targets import find_nodes
 from tiering.memory import Budget, parse_memory
-from tiering.readahead.config import SsdTables, choose_config, divide_slots, max_known
+from tiering.readahead.config import KNOWN_SHARE, SsdTables, choose_config, divide_slots, max_known
 from tiering.readahead.disk_speed import DiskSpeed
 from tiering.run.plan import Estimate, StageEstimate, StepEstimate, base_memory
 from tiering.text.options import whole
@@ -177,6 +178,8 @@ class Inference:
         sizes = Counter[int]()
         for batch in rows:
             sizes.update(tables.row_bytes_of(batch))
+        flying = 3 * tables.thinning * sum(size * n for size, n in sizes.items()) // len(rows)  # batches on their way
+        room = max(1, int((1 - 3 * KNOWN_SHARE) * room) - flying - native.lookahead_state_bytes(tables.num_rows, 0))
         pools = divide_slots(tables, room, sizes)
         known = max_known(room, rows, tables.thinning)
         choice = choose_config(tables, pools, rows, _SPEED, None, known, tables.thinning)
