@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -11,8 +13,9 @@ from tight_memory import spare
 
 import tiering
 from tiering.errors import MissingError
-from tiering.loader import TieredLayout
+from tiering.loader import TieredLayout, loader
 from tiering.loader.inference import Layer
+from tiering.loader.memory import decide_memory
 
 
 def layout_of(tiering_cli, dataset, folder, options=""):
@@ -101,12 +104,14 @@ def test_memory_and_threads_do_not_change_a_bit(kit, build, tmp_path, monkeypatc
     monkeypatch.setattr(TieredLayout, "loader", lambda *a, **k: loaders.append(open_loader(*a, **k)) or loaders[-1])
     digests, ahead = set(), []
     try:
-        for number, memory in enumerate((500, 180)):
+        for number, preload in enumerate((True, False)):
             torch.set_num_threads(number + 1)
             settle()
-            options = {"memory": spare(memory << 20).limit, "edges": 600}
+            if not preload:
+                monkeypatch.setattr(loader, "decide_memory", lambda *a: replace(decide_memory(*a), preload=False))
+            options = {"memory": spare((500 if preload else 300) << 20).limit, "edges": 600}
             digests.add(digest(layout.inference(model.layers, tmp_path / str(number), **options)))
-            ahead.append([loader.lookahead is not None for loader in loaders])
+            ahead.append([made.lookahead is not None for made in loaders])
             loaders.clear()
     finally:
         torch.set_num_threads(threads)

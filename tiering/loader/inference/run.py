@@ -65,8 +65,6 @@ class Inference:
             raise InputError(f"{layout.path}: inference begins with features, and the layout has none")
         if dtype not in (None, *DELIVERED):
             raise InputError(f"dtype: expected {', '.join(DELIVERED)}, found {dtype!r}")
-        if not edges >= 1:
-            raise InputError(f"edges: expected at least 1, found {edges!r}")
         self._layout, self._artifact, self._graph = layout, layout.artifact, layout.artifact.graph
         self._dtype, self._device, self._force, self._out = dtype, device, force, Path(out).absolute()
         self._kept: Any = None  # the loader
