@@ -47,7 +47,7 @@ class Sage(torch.nn.Module):
 
 
 class Timed:
-    """A layer's function, its seconds, and a digest of all rows that it returned since `begin`."""
+    """A layer's function, its seconds, and a digest of all that it returned since `begin`, rows of padding too."""
 
     def __init__(self, function: Any) -> None:
         self._function = function
