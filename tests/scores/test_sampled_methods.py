@@ -103,7 +103,7 @@ def test_types_compete_by_accesses_per_byte(tree, tmp_path):
     for method in ("vip", "hybrid"):
         scores = pipeline.score_graph(tree, tmp_path / method, method, fanouts=FANOUTS, batch_size=1, epochs=50)
         reordered = pipeline.reorder_graph(tree, scores, tmp_path / f"r-{method}")
-        layout = pipeline.layout(reordered, tmp_path / f"l-{method}", gpu=12 + 2 * 16, cpu="auto")
+        layout = pipeline.layout(reordered, tmp_path / f"l-{method}", gpu=12 + 2 * 16, cpu="auto", dtype="float32")
         ranges = {t: layout.manifest.body["node_types"][t]["gpu"] for t in tree.node_types}
         assert ranges == {"author": [0, 3], "paper": [0, 2], "venue": [0, 0]}
         assert set(reordered.new_to_old("paper")[:2].tolist()) == {0, 4}

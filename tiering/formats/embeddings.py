@@ -130,6 +130,12 @@ class Embeddings(Artifact):
             if f"nodes/{name}" in files:
                 yield from array_problems(self.manifest, f"nodes/{name}", (self.entry(name).rows,), ["int64"])
 
+    def _structure_problems(self) -> Iterator[Problem]:
+        for name in self.node_types:
+            ids = self.nodes(name)
+            if ids is not None and ids.size and (ids[0] < 0 or np.any(np.diff(ids) <= 0)):
+                yield Problem(f"nodes/{name}", "the ranks do not rise", "value")
+
     def _summarize_content(self) -> dict[str, Any]:
         types = {
             name: {**self.entry(name).to_json(), "row_bytes": self.entry(name).row_bytes} for name in self.node_types

@@ -160,7 +160,7 @@ def measure(images: Sequence[Path], seconds: float = _SECONDS) -> DiskSpeed:
     if not paths:
         return _UNKNOWN
     size = min(sizes[path] for path in paths)
-    depths = {1: 20, min(4096, _PROBED * len(paths)): 20_000}  # and reads of a gather
+    depths = {1: 20, min(4096, _PROBED * len(paths)): 8_192}  # and reads of a gather, into 32 MiB
     readers = ((native.SsdReader(paths, ALIGNMENT, "auto", depth, "auto"), n) for depth, n in depths.items())
     alone, peak = (random_reads(reader, size * len(paths), seconds, batch) for reader, batch in readers)
     return DiskSpeed(max(peak, alone), large_reads(paths, size, seconds), 1 / alone)

@@ -145,3 +145,13 @@ def test_what_is_refused_before_it_begins(kit, build, tmp_path):
         with pytest.raises(ExistsError):
             layout.inference([layer], tmp_path / "e", force=force)
     assert (tmp_path / "e" / "mine").read_text() == "kept" and len(list(tmp_path.glob(".e*"))) == 0
+
+
+def test_ranks_of_some_nodes_must_rise(kit, build, tmp_path, tiering_cli):
+    layout, model = build(odd_graph(kit)), Sage(12, 9, 4)
+    layout.inference(model.layers, tmp_path / "e", nodes=np.arange(20))
+    file = tmp_path / "e/nodes/node"
+    ranks = np.fromfile(file, np.int64)
+    ranks[:2] = ranks[1::-1]
+    ranks.tofile(file)
+    assert "nodes/node: the ranks do not rise" in tiering_cli("check", tmp_path / "e").out

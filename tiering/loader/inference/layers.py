@@ -87,15 +87,9 @@ def measured(run: Callable[[], Any]) -> tuple[Any, int]:
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
     result = run()
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM"):
-            resident = next(
-                int(other.split()[1])
-                for other in Path("/proc/self/status").read_text().splitlines()
-                if other.startswith("RssFile")
-            )
-            return result, max(0, (int(line.split()[1]) - resident) * 1024 - before)
-    return result, 0
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    peak, mapped = (int(status.get(name, "0").split()[0]) << 10 for name in ("VmHWM", "RssFile"))
+    return result, max(0, peak - mapped - before)
 
 
 def release_unused() -> None:

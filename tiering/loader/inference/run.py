@@ -38,7 +38,7 @@ from tiering.loader.targets import find_nodes
 from tiering.memory import Budget, parse_memory
 from tiering.readahead.config import KNOWN_SHARE, SsdTables, choose_config, divide_slots, max_known
 from tiering.readahead.disk_speed import DiskSpeed
-from tiering.run.plan import Estimate, StageEstimate, StepEstimate, base_memory
+from tiering.run.plan import SMALL, Estimate, StageEstimate, StepEstimate, base_memory
 from tiering.text.options import whole
 from tiering.text.progress import progress
 from tiering.text.units import format_bytes, format_count
@@ -141,7 +141,7 @@ class Inference:
     def _budget(self, number: int) -> Budget:
         """Return the memory that a layer's loader may take now: without the function's, and that of the writer."""
         own = self._model_bytes[number] + appending_memory(RowsEntry.total(self._tables[number]), _PIECE)
-        return parse_memory(self._limit.limit).without(own)
+        return parse_memory(self._limit.limit).without(own + SMALL)
 
     def _needed(self) -> int:
         """Return the bytes on disk at the fullest moment: of two tables, one after the other."""

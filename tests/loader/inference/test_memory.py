@@ -1,0 +1,43 @@
+"""Inference stays within its memory, messages and outputs of the functions included, where the rows do not fit."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import json, sys
+import torch, tiering
+from inferred import Sage
+from peaks import peak_memory
+from tiering.memory import own_memory
+
+layout, model = tiering.open(sys.argv[1]), Sage(128, 128, 16)
+torch.mm(torch.ones(500, 500), torch.ones(500, 500))
+limit = (int(sys.argv[3]) << 20) + own_memory()
+with peak_memory() as peak:
+    layout.inference(model.layers, sys.argv[2], memory=limit, edges=8000)
+print(json.dumps({"peak": peak.bytes, "limit": limit}))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("allowance", [110, 165])
+def test_memory_is_kept(tiering_cli, tmp_path, allowance):
+    """Rows of 400,000 nodes are 195 MiB; besides torch itself there may be so many."""
+    for words in (
+        "generate {0}/data --nodes 400000 --edges 3200000 --dim 128 --classes 4",
+        "import {0}/data --out {0}/g",
+        "score {0}/g --out {0}/s --method wrpr",
+        "reorder {0}/g --scores {0}/s --out {0}/r",
+        "layout {0}/r --out {0}/l --ssd {0}/ssd",
+    ):
+        tiering_cli(*words.format(tmp_path).split()).ok()
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path / "l"), str(tmp_path / "e"), str(allowance)]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert ran.returncode == 0, ran.stderr
+    told = json.loads(ran.stdout.splitlines()[-1])
+    assert told["limit"] // 2 < told["peak"] <= told["limit"]
