@@ -6,8 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fresh_process import in_warm_process
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from peaks import peak_memory
 
 import tiering
 from benchmarks.rmat import rmat_edges
@@ -104,20 +106,30 @@ def test_pairs_too_large_for_one_number() -> None:
     assert sorted(transforms._find_firsts(src, dst, 2**41)) == [0, 1, 3]
 
 
+EVERY = {"self_loops": "add", "reverse_edges": True, "deduplicate": True}
+
+
+def changed_within_100_mib(folder: str) -> list[int]:
+    """Peak and budget of every change; what comes of it lies next to the edges."""
+    with peak_memory() as peak:
+        budget = own_memory() + (100 << 20)
+        with open_dataset(folder, work_dir=Path(folder), memory=budget, **EVERY) as dataset:
+            used = peak.bytes
+            np.save(Path(folder) / "made.npy", [dataset.edges[0].src, dataset.edges[0].dst])
+    return [used, budget]
+
+
 @pytest.mark.slow
-def test_changes_stay_within_the_budget(tmp_path, peak_memory):
+def test_changes_stay_within_the_budget(tmp_path):
     """4 M edges with every change: 300 MB in memory; what does not fit goes to temporary files."""
     edges = np.stack(rmat_edges(18, 4_000_000, 5)).astype(np.int64)
     np.save(tmp_path / "edge_index.npy", edges)
-    changes = {"self_loops": "add", "reverse_edges": True, "deduplicate": True}
-    with open_dataset(tmp_path, work_dir=tmp_path, **changes) as dataset:
-        expected = [np.array(dataset.edges[0].src), np.array(dataset.edges[0].dst)]
-    with peak_memory() as peak:
-        budget = own_memory() + (100 << 20)
-        with open_dataset(tmp_path, work_dir=tmp_path, memory=budget, **changes) as dataset:
-            assert peak.bytes < budget
-            np.testing.assert_array_equal(dataset.edges[0].src, expected[0])
-            np.testing.assert_array_equal(dataset.edges[0].dst, expected[1])
+    used, budget = in_warm_process(changed_within_100_mib, str(tmp_path))
+    assert used < budget
+    made = np.load(tmp_path / "made.npy")
+    (tmp_path / "made.npy").unlink()
+    with open_dataset(tmp_path, work_dir=tmp_path, **EVERY) as dataset:
+        np.testing.assert_array_equal(made, [dataset.edges[0].src, dataset.edges[0].dst])
 
 
 def test_edge_ids_are_positions_in_the_source_whatever_changes(tmp_path: Path) -> None:

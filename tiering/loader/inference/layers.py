@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 Rows = Any
 """Rows of the sources, a tensor, or tensors by type where the graph has several."""
+_DEEPEST, _MOST_PARTS = 8, 10_000  # of objects in objects, and of collections, in which a function's modules are found
 _DTYPES = ("float32", "float16", "bfloat16", "float64")
 
 
@@ -105,14 +106,14 @@ def modules_of(value: Any, name: str = "", seen: set[int] | None = None) -> Iter
     import torch
 
     seen = set() if seen is None else seen
-    if id(value) in seen:
+    if id(value) in seen or name.count(".") > _DEEPEST:
         return
     seen.add(id(value))
     if isinstance(value, torch.nn.Module | torch.Tensor):
         yield name, value
         return
     parts: dict[Any, Any] = {} if isinstance(value, type | ModuleType) else dict(getattr(value, "__dict__", {}))
-    if isinstance(value, dict | list | tuple):
+    if isinstance(value, dict | list | tuple) and len(value) <= _MOST_PARTS:
         parts = value if isinstance(value, dict) else dict(enumerate(value))
     elif callable(value):
         code, known = getattr(value, "__code__", None), getattr(value, "__globals__", {})
