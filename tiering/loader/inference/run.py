@@ -204,8 +204,7 @@ class Inference:
             first = next((k + 1 for k in range(last, -1, -1) if writer.has(_file_of(k, last))), 0)
             for number in range(first, last + 1):
                 release_unused()
-                with closing(type(self._layout)(self._view(number, writer.path))) as source:
-                    self._write_layer(writer, source, number)
+                self._write_layer(writer, number)
                 self._kept = None  # and with it the buffer, before the next layer asks for memory
                 if number:
                     writer.drop(_file_of(number - 1, last))
@@ -225,12 +224,13 @@ class Inference:
             self._artifact, folder / _file_of(number - 1, len(self._layers) - 1), self._tables[number - 1]
         )
 
-    def _write_layer(self, writer: ArtifactWriter, source: TieredLayout, number: int) -> None:
+    def _write_layer(self, writer: ArtifactWriter, number: int) -> None:
         """Write the table of a layer, type by type."""
         table, total = self._tables[number], RowsEntry.total(self._tables[number])
         budget, name = self._budget(number), _file_of(number, len(self._layers) - 1)
         shown = progress(total, f"layer {number}", "B", scale=True)
-        with writer.file(name, "uint8", (total,), piece_bytes=_PIECE) as file, shown as bar:
+        opened = closing(type(self._layout)(self._view(number, writer.path)))
+        with opened as source, writer.file(name, "uint8", (total,), piece_bytes=_PIECE) as file, shown as bar:
             bar.update(file.done)
             for t, entry in table.items():
                 run = self._runs[number][t]
