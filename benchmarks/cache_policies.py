@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.evaluation.ssd_reading import BLOCK, LOOK_AHEAD, mean_cost, read_pages, row_spans
-from tiering.readahead.config import SsdTables, choose_config, max_known
+from tiering.readahead.config import NUMBERS_SHARE, SsdTables, choose_config, max_known
 from tiering.readahead.disk_speed import MAX_READ, DiskSpeed
 
 DiskRows: TypeAlias = "npt.NDArray[np.uint32]"
@@ -150,6 +150,6 @@ def simulate_policies(
     seconds["belady"] = mean_cost(speed, [read_pages(*row_spans(tables, rows)) for rows in best]).seconds
     merged = ([read_merged(tables, rows, gap) for rows in best] for gap in (0, speed.gap))
     seconds["belady-merged"] = min(mean_cost(speed, reads).seconds for reads in merged)
-    known = max_known(slots * (row_bytes + 8), batches)
+    known = max_known(int(NUMBERS_SHARE * slots * (row_bytes + 8)), batches)
     seconds[LOOK_AHEAD] = choose_config(tables, [(row_bytes, slots)], batches, speed, max_known=known).seconds
     return seconds

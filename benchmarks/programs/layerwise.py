@@ -86,12 +86,12 @@ class MeasuredInference(run.Inference):
             yield block
             start = time.perf_counter()
 
-    def _write_layer(self, writer: Any, source: Any, number: int) -> None:
+    def _write_layer(self, writer: Any, number: int) -> None:
         layer = self.timed[number]
         layer.begin()
         self.waited, start, disk = 0.0, time.perf_counter(), disk_bytes()
         memory = {"own": own_memory(), "function": self._model_bytes[number]}
-        super()._write_layer(writer, source, number)
+        super()._write_layer(writer, number)
         stats = self._kept.stats()
         artifact = self._view(number)
         (entry,) = (artifact.type_layout(t) for t in artifact.feature_types)

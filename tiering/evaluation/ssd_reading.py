@@ -21,7 +21,7 @@ from tiering.evaluation.cache_order import IntArray, Rows, read_spans
 from tiering.evaluation.counting import SLACK, EvaluationMemory, ReferenceEpochs
 from tiering.formats.ssd_rows import SsdRows
 from tiering.memory import Budget
-from tiering.readahead.config import ReadaheadConfig, SsdTables, choose_config, divide_slots, max_known
+from tiering.readahead.config import NUMBERS_SHARE, ReadaheadConfig, SsdTables, choose_config, divide_slots, max_known
 from tiering.readahead.disk_speed import DiskSpeed, read_speed
 from tiering.text.progress import progress
 from tiering.text.units import Size, format_bytes, format_count, parse_size
@@ -202,7 +202,8 @@ class ReadingSpec:
                     slots = divide_slots(self.tables, nbytes, used)
                     static = self._read_static(hottest, dict(slots), read)
                     bar.update(1)
-                    choice = choose_config(self.tables, slots, read, self.speed, max_known=max_known(nbytes, read))
+                    known = max_known(int(NUMBERS_SHARE * nbytes), read)
+                    choice = choose_config(self.tables, slots, read, self.speed, max_known=known)
                     bar.update(1)
                     ahead = ReadCost(choice.seconds, choice.reads, choice.read_bytes)
                     rows, policies = sum(count for _, count in slots), {STATIC: static, LOOK_AHEAD: ahead}

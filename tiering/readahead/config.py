@@ -16,7 +16,7 @@ from tiering.readahead.disk_speed import DiskSpeed
 Ids = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.uint32]
 UNLIMITED = 1 << 30  # a window of as many parts as fit the buffer
-KNOWN_SHARE = 0.05  # of the memory for batches sampled ahead, and twice as much for the numbers and slots of their rows
+KNOWN_SHARE, NUMBERS_SHARE = 0.05, 0.1  # of the memory: for batches sampled ahead; for numbers and slots of their rows
 THINNED = 8  # runs of rows of which one is simulated to choose a window: so many times more batches in the same time
 _RUN, _RUNS = 1 << 20, 256  # bytes of a run; number of runs below which all are simulated
 _HORIZON = 8  # parts known behind a round, at most, as a multiple of the window: each is looked at in every round
@@ -124,9 +124,19 @@ def divide_slots(tables: SsdTables, nbytes: int, sizes: Mapping[int, int]) -> li
 
 
 def max_known(nbytes: int, batches: Sequence[Rows], scale: int = 1) -> int:
-    """Return how many batches, at least 2, may be known ahead: their numbers fit a share of a memory."""
-    mean = max(1.0, scale * float(np.mean([len(batch) for batch in batches])))
-    return max(2, int(2 * KNOWN_SHARE * nbytes / (4 * mean)))
+    """Return how many batches, at least 2, may be known ahead, whose numbers take at most `nbytes`."""
+    return max(2, int(nbytes / _mean_bytes(batches, scale)))
+
+
+def known_bytes(choice: ReadaheadConfig, batches: Sequence[Rows], scale: int = 1) -> int:
+    """Return the bytes of the numbers of batches that a configuration knows ahead."""
+    known = 2 + ((1 + _PLANNED) * choice.window + choice.horizon) / choice.parts
+    return math.ceil(known * _mean_bytes(batches, scale))
+
+
+def _mean_bytes(batches: Sequence[Rows], scale: int) -> float:
+    """Return the bytes of a batch's numbers."""
+    return 4 * max(1.0, scale * float(np.mean([len(batch) for batch in batches])))
 
 
 def hottest_rows(tables: SsdTables, pools: Sequence[tuple[int, int]], scale: int = 1) -> Rows:

@@ -34,12 +34,14 @@ from tiering.loader.tables.ssd import find_depth
 from tiering.loader.tables.ssd_buffer import SsdBuffer, buffer_name
 from tiering.readahead.config import (
     KNOWN_SHARE,
+    NUMBERS_SHARE,
     UNLIMITED,
     ReadaheadConfig,
     Rows,
     SsdTables,
     choose_config,
     divide_slots,
+    known_bytes,
     max_known,
 )
 from tiering.readahead.disk_speed import MAX_READ, DiskSpeed, measured_speed
@@ -297,14 +299,19 @@ class Lookahead:
         for batch in rows:
             sizes.update(tables.row_bytes_of(batch))
         buffer = self._buffers.get(self._key)
-        pools = self._new_pools(samples, sizes) if buffer is None else buffer.pools
-        most = max_known(self._decision.budget.left(), rows, tables.thinning)
+        numbers = int(NUMBERS_SHARE * self._decision.budget.left()) if buffer is None else buffer.numbers_bytes
+        pools = self._new_pools(samples, sizes, numbers) if buffer is None else buffer.pools
         windows = None if memory.window == "auto" else [min(int(memory.window), UNLIMITED)]
+        most = max_known(numbers, rows, tables.thinning)
         self.choice = choose_config(tables, pools, rows, self.speed, windows, most, tables.thinning)
         if buffer is None:
+            if windows is None:  # what is not known ahead is the buffer's
+                numbers = min(numbers, known_bytes(self.choice, rows, tables.thinning))
+                pools = self._new_pools(samples, sizes, numbers)
             shared = self._decision.machine is not None
             reading = replace(self._options.reading, depth=self.depth.depth)
             buffer = SsdBuffer(layout, self._features, tables, pools, reading, shared, self._drives)
+            buffer.numbers_bytes = numbers
             self._buffers[self._key] = buffer
         self.buffer = buffer
         _log.info(
@@ -315,8 +322,13 @@ class Lookahead:
         )  # fmt: skip
         return samples
 
-    def _new_pools(self, samples: Mapping[int, Sampled], sizes: Mapping[int, int]) -> list[tuple[int, int]]:
-        """Return the slots that fit the memory; `BudgetError` if these are few. `sizes`: sampled rows by bytes."""
+    def _new_pools(
+        self, samples: Mapping[int, Sampled], sizes: Mapping[int, int], numbers: int
+    ) -> list[tuple[int, int]]:
+        """Return the slots that fit the memory beside `numbers` of rows, in bytes; `BudgetError` if these are few.
+
+        `sizes`: sampled rows by bytes.
+        """
         tables, decision = self.tables, self._decision
         processes = 1 if decision.machine is None else decision.machine.size
         nodes = max(sum(ids.size for ids in s.nodes.values()) for s in samples.values())
@@ -327,12 +339,11 @@ class Lookahead:
             native.buffer_staging_bytes(tables.rows, tables.shape, tables.images, self.depth.depth, MAX_READ),
             native.lookahead_state_bytes(tables.num_rows, 0),
         ))  # fmt: skip
-        to_come = 3 * KNOWN_SHARE  # a share of all memory for batches to come
         least = sum(_LEAST_SLOTS * (row_bytes + 8) for row_bytes in sizes)
-        needed = math.ceil((fixed + least) / (1 - to_come))
+        needed = math.ceil((fixed + least) / (1 - KNOWN_SHARE - NUMBERS_SHARE))
         decision.budget.require(needed, "the loader's buffer for rows of the ssd tier, and batches,")
         left = decision.budget.left()
-        room = left - fixed - math.ceil(to_come * left)
+        room = left - fixed - math.ceil(KNOWN_SHARE * left) - numbers
         room = room - page_cache_for(decision.mapped_bytes, room) if self._drives is None else self._drives.slots_room
         return divide_slots(tables, max(least, room), sizes)
 

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 Ids = npt.NDArray[np.int64]
 LEAST_NODES = 16  # that a function gets: matrix products of fewer than 12 rows are rounded by the number of threads
-MOST_NODES = 16_384  # of a block, however few edges they have
 _EDGES = 1 << 20  # that are looked at together
 
 
@@ -83,31 +82,26 @@ class RunPlan:
 
 
 def cut_runs(graph: Graph, node_type: str, ids: Ids | None, edges: int) -> NodeRuns:
-    """Cut destinations into blocks of about `edges` in-edges, by graph and nodes alone.
+    """Cut destinations into blocks of about `edges` in-edges and destinations together, by graph and nodes alone.
 
-    A block has 1 to `MOST_NODES` destinations, and more edges only where that one has. Cost: some reads of the offsets
-    for each block; with `ids` one pass over theirs.
+    A block has more only where it has one destination; so much bounds its messages, and the rows of its sources. Cost:
+    some reads of the offsets for each block; with `ids` one pass over theirs.
     """
     offsets = [checked_lists(graph, relation)[0] for relation in graph.relations if relation[2] == node_type]
-    if ids is None:
-        count = graph.num_nodes(node_type)
+    count = graph.num_nodes(node_type) if ids is None else ids.size
+    if ids is not None:
+        degrees = sum((indptr[ids + 1] - indptr[ids] for indptr in offsets), np.zeros_like(ids))
+        offsets = [np.concatenate([[0], np.cumsum(degrees)])]
 
-        def before(i: int) -> int:
-            return sum(int(indptr[i]) for indptr in offsets)
-    else:
-        count = ids.size
-        sums = np.concatenate(
-            [[0], np.cumsum(sum((indptr[ids + 1] - indptr[ids] for indptr in offsets), np.zeros_like(ids)))]
-        )
-
-        def before(i: int) -> int:
-            return int(sums[i])
+    def before(i: int) -> int:
+        return sum(int(indptr[i]) for indptr in offsets)
 
     bounds = [0]
     while bounds[-1] < count:
         begin = bounds[-1]
-        most = range(begin + 1, min(begin + MOST_NODES, count) + 1)
-        bounds.append(most[max(0, bisect_right(most, before(begin) + edges, key=before) - 1)])
+        most = range(begin + 1, min(begin + edges, count) + 1)
+        past = bisect_right(most, before(begin) + begin + edges, key=lambda i: before(i) + i)
+        bounds.append(most[max(0, past - 1)])
     ends = np.array(bounds, np.int64)
     return NodeRuns(node_type, ids, ends, np.diff([before(i) for i in bounds]).astype(np.int64))
 

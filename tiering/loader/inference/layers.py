@@ -97,8 +97,10 @@ def release_unused() -> None:
     """Give memory that was freed back to the system, blocks from now on at once, as far as the C library does that."""
     gc.collect()
     with suppress(AttributeError, OSError):
-        ctypes.CDLL(None).mallopt(-3, 1 << 20)  # M_MMAP_THRESHOLD: else it rises to 32 MiB, and blocks are kept
-        ctypes.CDLL(None).malloc_trim(0)
+        libc = ctypes.CDLL(None)
+        libc.mallopt(-3, 1 << 20)  # M_MMAP_THRESHOLD: else it rises to 32 MiB, and blocks are kept
+        libc.mallopt(-1, 1 << 20)  # M_TRIM_THRESHOLD: else it rises to 64 MiB, for each thread
+        libc.malloc_trim(0)
 
 
 def modules_of(value: Any, name: str = "", seen: set[int] | None = None) -> Iterator[tuple[str, Any]]:

@@ -36,7 +36,7 @@ from tiering.loader.inference.layers import (
 from tiering.loader.tables.delivery import Delivery
 from tiering.loader.targets import find_nodes
 from tiering.memory import Budget, parse_memory
-from tiering.readahead.config import KNOWN_SHARE, SsdTables, choose_config, divide_slots, max_known
+from tiering.readahead.config import KNOWN_SHARE, NUMBERS_SHARE, SsdTables, choose_config, divide_slots, max_known
 from tiering.readahead.disk_speed import DiskSpeed
 from tiering.run.plan import SMALL, Estimate, StageEstimate, StepEstimate, base_memory
 from tiering.text.options import whole
@@ -177,9 +177,9 @@ class Inference:
         for batch in rows:
             sizes.update(tables.row_bytes_of(batch))
         flying = 3 * tables.thinning * sum(size * n for size, n in sizes.items()) // len(rows)  # batches on their way
-        room = max(1, int((1 - 3 * KNOWN_SHARE) * room) - flying - native.lookahead_state_bytes(tables.num_rows, 0))
-        pools = divide_slots(tables, room, sizes)
-        known = max_known(room, rows, tables.thinning)
+        free = max(1, int((1 - KNOWN_SHARE) * room) - flying - native.lookahead_state_bytes(tables.num_rows, 0))
+        pools = divide_slots(tables, free, sizes)
+        known = max_known(int(NUMBERS_SHARE * room), rows, tables.thinning)
         choice = choose_config(tables, pools, rows, _SPEED, None, known, tables.thinning)
         read = int(choice.read_bytes * len(runs))
         return read, f"{read / max(1, whole):.1f} tables"
@@ -265,7 +265,7 @@ class Inference:
                 yield InferenceBlock(name, {name: ids}, {}, len(ids)), x
             return
         self._kept = source.loader(  # with its buffer, which the next type goes on with
-            None, seeds=runs, shuffle=False, device=where, rank=0, world_size=1, workers=1, prefetch=0, progress=False,
+            None, seeds=runs, shuffle=False, device=where, rank=0, world_size=1, workers=1, prefetch=1, progress=False,
             sampler="full" if layer.fanouts == -1 else "uniform", fanouts=[layer.fanouts], **options,
         )  # fmt: skip
         try:

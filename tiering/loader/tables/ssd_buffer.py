@@ -140,7 +140,8 @@ class SsdBuffer(BufferSlots):
             self.memory.registration = drives.make_slots(buffer_name(layout), self.nbytes)
         self._busy, self._lock, self._opening, self._process = False, ForkLock(), ForkLock(), 0
         self._native: native.RowBuffer | None = None
-        self._begun = False
+        self._begun, self.numbers_bytes = False, 0
+        """Memory beside the slots for the numbers of rows of batches to come."""
 
     @property
     def core(self) -> native.RowBuffer:
