@@ -299,7 +299,7 @@ class TieredLayout(ForFrameworks, Described):
             Nodes to make embeddings of: original ids, a mask over them, or (type, ids). ``None``: all. Each layer makes
             what the next one needs.
         edges
-            In-edges and destinations of a block, at most, if it has several; a function gets at least 16, the last again.
+            In-edges and destinations of a block, at most; one destination may have more. A function gets at least 16.
         device
             Where blocks and functions are: ``cpu``, ``cuda``.
         force

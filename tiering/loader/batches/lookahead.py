@@ -325,9 +325,9 @@ class Lookahead:
     def _new_pools(
         self, samples: Mapping[int, Sampled], sizes: Mapping[int, int], numbers: int
     ) -> list[tuple[int, int]]:
-        """Return the slots that fit the memory beside `numbers` of rows, in bytes; `BudgetError` if these are few.
+        """Return the slots that fit the memory without `numbers` bytes; `BudgetError` if these are few.
 
-        `sizes`: sampled rows by bytes.
+        `numbers` are those of rows of batches to come; `sizes`: sampled rows by bytes.
         """
         tables, decision = self.tables, self._decision
         processes = 1 if decision.machine is None else decision.machine.size

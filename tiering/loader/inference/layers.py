@@ -84,6 +84,7 @@ def check_values(rows: torch.Tensor | None, entry: RowsEntry, number: int, block
 
 def measured(run: Callable[[], Any]) -> tuple[Any, int]:
     """Return the result of a call, and the memory that it took at its peak, as far as the system tells."""
+    release_unused(False)  # else the call takes what is held unused
     before = own_memory()
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
@@ -93,13 +94,16 @@ def measured(run: Callable[[], Any]) -> tuple[Any, int]:
     return result, max(0, peak - mapped - before)
 
 
-def release_unused() -> None:
-    """Give memory that was freed back to the system, blocks from now on at once, as far as the C library does that."""
+def release_unused(tight: bool) -> None:
+    """Give memory that was freed back to the system, where it is `tight` blocks from now on at once, by the C library.
+
+    Else glibc keeps blocks of up to 32 MiB, as it comes to do by itself: a model gets its messages two times as soon.
+    """
     gc.collect()
     with suppress(AttributeError, OSError):
         libc = ctypes.CDLL(None)
-        libc.mallopt(-3, 1 << 20)  # M_MMAP_THRESHOLD: else it rises to 32 MiB, and blocks are kept
-        libc.mallopt(-1, 1 << 20)  # M_TRIM_THRESHOLD: else it rises to 64 MiB, for each thread
+        libc.mallopt(-3, 1 << 20 if tight else 32 << 20)  # M_MMAP_THRESHOLD
+        libc.mallopt(-1, 1 << 20 if tight else 64 << 20)  # M_TRIM_THRESHOLD
         libc.malloc_trim(0)
 
 

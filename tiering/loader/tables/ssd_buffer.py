@@ -141,7 +141,7 @@ class SsdBuffer(BufferSlots):
         self._busy, self._lock, self._opening, self._process = False, ForkLock(), ForkLock(), 0
         self._native: native.RowBuffer | None = None
         self._begun, self.numbers_bytes = False, 0
-        """Memory beside the slots for the numbers of rows of batches to come."""
+        """Memory in addition to the slots, for the numbers of rows of batches to come."""
 
     @property
     def core(self) -> native.RowBuffer:
