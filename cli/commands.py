@@ -22,6 +22,7 @@ COMMANDS = {
     "generate": ("source", GRAPHS, "Generate a dataset in IGB's format."),
     "score": ("stages", TIERS, "Predict how often training will read each node's features, and its adjacency."),
     "evaluate": ("evaluate", TIERS, "Count the reads of sampled epochs: what would a cache of each score serve?"),
+    "plan": ("plan", TIERS, "Predict what an epoch reads from SSD: which memory, disk and dtype are worth it?"),
     "reorder": ("stages", TIERS, "Renumber the nodes by score, hottest first."),
     "layout": ("stages", TIERS, "Cut the feature rows into tiers and write the files each is loaded from."),
     "export": ("stages", TIERS, "Write adjacency, features, labels and splits as .npy files for other programs."),

@@ -101,6 +101,7 @@ class ReadaheadConfig:
     reads: float = 0.0
     read_bytes: float = 0.0
     parts: float = 1.0
+    hit_rate: float = 0.0  # fraction of the rows of batches that are not read for them
 
     def __str__(self) -> str:
         window = "as many as fit" if self.window >= UNLIMITED else f"{self.window:,}"
@@ -190,8 +191,28 @@ def choose_config(
         best = min(best, choice, key=cost)
     between = [] if windows is not None else [w for w in (best.window // 2, 2 * best.window) if 1 <= w <= most]
     best = min([best, *map(cheapest, between)], key=cost)
-    figures = {name: scale * getattr(best, name) for name in ("seconds", "reads", "read_bytes")}
-    return replace(best, **figures)
+    return _scaled(best, scale)
+
+
+def price_config(
+    tables: SsdTables,
+    pools: Sequence[tuple[int, int]],
+    batches: Sequence[Rows],
+    speed: DiskSpeed,
+    choice: ReadaheadConfig,
+    scale: int = 1,
+) -> ReadaheadConfig:
+    """Return a configuration with its estimates for other batches than those that `choose_config` was given."""
+    pools = [(row_bytes, max(1, slots // scale)) for row_bytes, slots in pools]
+    cut = [part for batch in batches for part in native.cut_batch(tables.rows, tables.shape, list(pools), batch)]
+    warm, parts = hottest_rows(tables, pools, scale), len(cut) / len(batches)
+    priced = _priced(tables, pools, cut, warm, speed, choice.window, choice.horizon, parts, [choice.gap])
+    return _scaled(next(priced), scale)
+
+
+def _scaled(choice: ReadaheadConfig, scale: int) -> ReadaheadConfig:
+    """Return the estimates of all rows from those of one in `scale`."""
+    return replace(choice, **{name: scale * getattr(choice, name) for name in ("seconds", "reads", "read_bytes")})
 
 
 def _priced(
@@ -203,17 +224,20 @@ def _priced(
     window: int,
     horizon: int,
     parts: float,
+    gaps: Sequence[int] | None = None,
 ) -> Iterator[ReadaheadConfig]:
     """Yield the costs of reading per batch, which has `parts`, by read gap."""
-    gaps = [0, speed.gap // 4, speed.gap]
+    gaps = [0, speed.gap // 4, speed.gap] if gaps is None else list(gaps)
     table = native.simulate_rounds(
         tables.rows, tables.shape, tables.images, list(pools), window, horizon, [warm, *cut], gaps
     )
     late = table[table[:, 0] > len(cut) // 3]
     late = late if len(late) else table[-1:]
     number = max(1, int((late[:, 1] - late[:, 0]).sum())) / parts
+    ends = np.cumsum([0, len(warm), *map(len, cut)])
+    hit_rate = 1 - int(late[:, 3].sum()) / max(1, int((ends[late[:, 1]] - ends[late[:, 0]]).sum()))
     for k, gap in enumerate(gaps):
         reads, nbytes = late[:, 4 + 2 * k], late[:, 5 + 2 * k]
         seconds = float(sum(speed.seconds(*read) for read in zip(reads.tolist(), nbytes.tolist(), strict=True)))
         mean = seconds / number, float(reads.sum()) / number, float(nbytes.sum()) / number
-        yield ReadaheadConfig(window, horizon, gap, *mean, parts)
+        yield ReadaheadConfig(window, horizon, gap, *mean, parts, hit_rate)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import logging
-import math
 import os
 import threading
 import time
@@ -23,7 +22,7 @@ from tiering import native
 from tiering.errors import InputError
 from tiering.formats.layout import Layout
 from tiering.loader.batches.pipeline import PipelineStage
-from tiering.loader.memory import MemoryDecision, page_cache_for
+from tiering.loader.memory import MemoryDecision
 from tiering.loader.options import LoaderOptions
 from tiering.loader.process import ForkLock, warn_once
 from tiering.loader.processes.client import BufferClient, ClientEpoch
@@ -32,17 +31,9 @@ from tiering.loader.processes.server import BufferServer
 from tiering.loader.tables.gather import FeatureRows
 from tiering.loader.tables.ssd import find_depth
 from tiering.loader.tables.ssd_buffer import SsdBuffer, buffer_name
-from tiering.readahead.config import (
-    KNOWN_SHARE,
-    UNLIMITED,
-    ReadaheadConfig,
-    Rows,
-    SsdTables,
-    choose_config,
-    divide_slots,
-    max_known,
-)
-from tiering.readahead.disk_speed import MAX_READ, DiskSpeed, measured_speed
+from tiering.readahead.config import KNOWN_SHARE, UNLIMITED, ReadaheadConfig, Rows, SsdTables, choose_config, max_known
+from tiering.readahead.disk_speed import DiskSpeed, measured_speed
+from tiering.readahead.memory import BufferMemory
 from tiering.text.units import format_bytes, format_count, parse_threads
 
 if TYPE_CHECKING:
@@ -57,7 +48,6 @@ Sampled: TypeAlias = "SampledBatch | GpuSample"  # ids of types with rows on SSD
 Draw: TypeAlias = Callable[[int], Sampled]  # samples a batch by its number
 RowsAhead: TypeAlias = SsdBuffer | BufferClient  # this process's own buffer, or a client of another's
 BufferEpoch: TypeAlias = native.RowBuffer | ClientEpoch  # takes the rows of batches
-_LEAST_SLOTS = 64  # for rows of each size: parts of batches of a few rows each. Useful buffers have many more
 _TRIAL_SECONDS, _TRIAL_BATCHES = 1.5, 4096  # most sampling before the first epoch, to choose the window by
 
 
@@ -321,20 +311,11 @@ class Lookahead:
         processes = 1 if decision.machine is None else decision.machine.size
         nodes = max(sum(ids.size for ids in s.nodes.values()) for s in samples.values())
         edges = max(sum(e.src.size for hop in s.hops for e in hop.values()) for s in samples.values())
-        fixed = sum((
-            decision.output_bytes,
-            processes * (2 * decision.workers + 2) * (48 * nodes + 16 * edges),  # samplers
-            native.buffer_staging_bytes(tables.rows, tables.shape, tables.images, self.depth.depth, MAX_READ),
-            native.lookahead_state_bytes(tables.num_rows, 0),
-        ))  # fmt: skip
-        to_come = 3 * KNOWN_SHARE  # a share of all memory for batches to come
-        least = sum(_LEAST_SLOTS * (row_bytes + 8) for row_bytes in sizes)
-        needed = math.ceil((fixed + least) / (1 - to_come))
-        decision.budget.require(needed, "the loader's buffer for rows of the ssd tier, and batches,")
-        left = decision.budget.left()
-        room = left - fixed - math.ceil(to_come * left)
-        room = room - page_cache_for(decision.mapped_bytes, room) if self._drives is None else self._drives.slots_room
-        return divide_slots(tables, max(least, room), sizes)
+        memory = BufferMemory.of(
+            tables, decision.output_bytes, decision.mapped_bytes, nodes, edges, self.depth.depth, decision.workers,
+            processes,
+        )  # fmt: skip
+        return memory.divide(tables, decision.budget, sizes, None if self._drives is None else self._drives.slots_room)
 
     def _sample_trial(self, order: Sequence[int], draw: Draw) -> tuple[dict[int, Sampled], list[Rows]]:
         """Sample the first batches of an epoch; return those that memory may keep, and the thinned rows of all."""
