@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -26,7 +26,7 @@ from tiering.formats.ssd_rows import SsdRows
 from tiering.formats.user_arrays import Train, resolve_train
 from tiering.memory import FLOORS, Budget, parse_memory
 from tiering.readahead.config import Rows as DiskRows
-from tiering.readahead.config import SsdTables, choose_config, max_known, price_config
+from tiering.readahead.config import SsdTables, choose_config, enough_batches, max_known, price_epoch
 from tiering.readahead.disk_speed import QueueDepth
 from tiering.readahead.disks import Disk, find_disk
 from tiering.readahead.memory import BatchMemory, BufferMemory, all_rows_fit, mapped_files, room_for_all
@@ -38,8 +38,8 @@ from tiering.text.units import format_bytes, format_count, parse_size, parse_thr
 
 RUNS = 5
 """Samples of consecutive batches, each from another epoch: their spread is the error."""
-SHARE, LEAST_BATCHES = 0.01, 32
-"""Fraction of the batches of an epoch that all samples have together, and least batches of one."""
+SHARE, LEAST_BATCHES = 0.01, 64
+"""Fraction of the batches of an epoch that all samples have together, and least batches of one; few are all taken."""
 LADDER = (1, 0.75, 0.5, 0.375, 0.25, 0.1875, 0.125, 0.0625)
 """Sizes of memory by default, as fractions of what holds all rows."""
 RESIDENT = FLOORS["trace"]  # bytes of a training process that has loaded torch, before its loader is made
@@ -232,7 +232,7 @@ class BatchSample:
                 yield from ((run, plan, begin + number) for number in range(length))
 
         count = len(cut_batches(seeds, how.batch_size, 0, seed=how.seed))
-        length = min(count, max(LEAST_BATCHES, math.ceil(SHARE * count / RUNS)))
+        length = count if count < 2 * LEAST_BATCHES else max(LEAST_BATCHES, math.ceil(SHARE * count / RUNS))
         runs: list[list[list[DiskRows]]] = [[[] for _ in range(RUNS)] for _ in stored]
         sizes: list[tuple[Any, ...]] = []
         with ThreadPoolExecutor(threads) as pool, progress(RUNS * length, "sampling", "batch") as bar:
@@ -286,7 +286,7 @@ class Predictor:
         base = PredictedEpoch(budget.limit, disk.name, stored.dtype, load_bytes=stored.bytes)
         if all_rows_fit(stored.bytes + self.batch_memory(number).work, sample.mapped, budget.left()):
             return base
-        memory, trial = self.buffer_memory(number, disk), sample.runs[number][0]
+        memory, trial = self.buffer_memory(number, disk), enough_batches(tables, budget.left(), sample.runs[number][0])
         if budget.left() < memory.minimum:
             raise InputError(
                 f"rows in memory: {budget.text} ({format_bytes(budget.limit)}): a loader takes at least "
@@ -300,14 +300,15 @@ class Predictor:
         pools = memory.divide(tables, budget, used)
         known = max_known(budget.left(), trial, scale)
         choice = choose_config(tables, pools, trial, disk.speed, max_known=known, scale=scale)
-        runs = [price_config(tables, pools, run, disk.speed, choice, scale) for run in sample.runs[number]]
-        mean = {name: float(np.mean([getattr(run, name) for run in runs])) for name in _FIGURES}
-        spread = float(np.std([run.seconds for run in runs], ddof=1)) / math.sqrt(RUNS)
-        n = self.batches
-        return replace(
-            base, load_bytes=0, seconds=n * mean["seconds"], error=n * _STUDENT * spread, requests=n * mean["reads"],
-            bytes=n * mean["read_bytes"], hit_rate=mean["hit_rate"], choice=choice,
-        )  # fmt: skip
+        runs = sample.runs[number]
+        costs = [
+            price_epoch(tables, pools, runs[at - 1], run, disk.speed, choice, self.batches, scale)
+            for at, run in enumerate(runs)
+        ]
+        seconds, reads, read, hits = np.mean([astuple(cost) for cost in costs], axis=0).tolist()
+        error = _STUDENT * float(np.std([cost.seconds for cost in costs], ddof=1)) / math.sqrt(RUNS)
+        figures = {"seconds": seconds, "error": error, "requests": reads, "bytes": read, "hit_rate": hits}
+        return replace(base, load_bytes=0, **figures, choice=choice)
 
     def least_memory(self, number: int, disk: Disk, seconds: float, steps: float) -> PredictedEpoch | None:
         """Return the epoch with least memory that takes at most `seconds`; ``None`` if `steps` alone take longer."""
@@ -326,9 +327,6 @@ class Predictor:
             found = predicted(middle)
             low, high, best = (low, middle, found) if found.seconds <= seconds else (middle, high, best)
         return best
-
-
-_FIGURES = ("seconds", "reads", "read_bytes", "hit_rate")
 
 
 def round_up(size: int) -> int:

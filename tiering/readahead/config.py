@@ -101,7 +101,6 @@ class ReadaheadConfig:
     reads: float = 0.0
     read_bytes: float = 0.0
     parts: float = 1.0
-    hit_rate: float = 0.0  # fraction of the rows of batches that are not read for them
 
     def __str__(self) -> str:
         window = "as many as fit" if self.window >= UNLIMITED else f"{self.window:,}"
@@ -128,6 +127,17 @@ def max_known(nbytes: int, batches: Sequence[Rows], scale: int = 1) -> int:
     """Return how many batches, at least 2, may be known ahead: their numbers fit a share of a memory."""
     mean = max(1.0, scale * float(np.mean([len(batch) for batch in batches])))
     return max(2, int(2 * KNOWN_SHARE * nbytes / (4 * mean)))
+
+
+def trial_rows(tables: SsdTables, nbytes: int) -> int:
+    """Return the rows of batches, thinned ones too, that suffice to choose a configuration for a memory of `nbytes`."""
+    return 2 * min(tables.num_rows, nbytes // min(size for _, size, *_ in tables.rows))
+
+
+def enough_batches(tables: SsdTables, nbytes: int, batches: Sequence[Rows]) -> Sequence[Rows]:
+    """Return the first batches that have more than `trial_rows`, at least two."""
+    total = np.cumsum([len(batch) for batch in batches])
+    return batches[: max(2, 1 + int(np.searchsorted(total, trial_rows(tables, nbytes), "right")))]
 
 
 def hottest_rows(tables: SsdTables, pools: Sequence[tuple[int, int]], scale: int = 1) -> Rows:
@@ -191,28 +201,57 @@ def choose_config(
         best = min(best, choice, key=cost)
     between = [] if windows is not None else [w for w in (best.window // 2, 2 * best.window) if 1 <= w <= most]
     best = min([best, *map(cheapest, between)], key=cost)
-    return _scaled(best, scale)
+    figures = {name: scale * getattr(best, name) for name in ("seconds", "reads", "read_bytes")}
+    return replace(best, **figures)
 
 
-def price_config(
+@dataclass(frozen=True)
+class EpochCost:
+    """Reads of an epoch, and the fraction of the rows of its batches that are not read for them."""
+
+    seconds: float
+    reads: float
+    read_bytes: float
+    hit_rate: float
+
+
+def price_epoch(
     tables: SsdTables,
     pools: Sequence[tuple[int, int]],
+    before: Sequence[Rows],
     batches: Sequence[Rows],
     speed: DiskSpeed,
     choice: ReadaheadConfig,
+    number: int,
     scale: int = 1,
-) -> ReadaheadConfig:
-    """Return a configuration with its estimates for other batches than those that `choose_config` was given."""
+) -> EpochCost:
+    """Return the cost of an epoch of `number` batches, from a run of consecutive ones of it, or all.
+
+    The buffer begins with `hottest_rows`, and goes through the batches `before`, which are not counted. Reads of the
+    last batches, whose window and horizon end with the epoch, count once, those of the others as often as there are
+    such batches. `scale`: as in `choose_config`.
+    """
     pools = [(row_bytes, max(1, slots // scale)) for row_bytes, slots in pools]
-    cut = [part for batch in batches for part in native.cut_batch(tables.rows, tables.shape, list(pools), batch)]
-    warm, parts = hottest_rows(tables, pools, scale), len(cut) / len(batches)
-    priced = _priced(tables, pools, cut, warm, speed, choice.window, choice.horizon, parts, [choice.gap])
-    return _scaled(next(priced), scale)
-
-
-def _scaled(choice: ReadaheadConfig, scale: int) -> ReadaheadConfig:
-    """Return the estimates of all rows from those of one in `scale`."""
-    return replace(choice, **{name: scale * getattr(choice, name) for name in ("seconds", "reads", "read_bytes")})
+    first, cut = ([
+        part for batch in run for part in native.cut_batch(tables.rows, tables.shape, list(pools), batch)
+    ] for run in (before, batches))  # fmt: skip
+    lists = [hottest_rows(tables, pools, scale), *first, *cut]
+    # Batches are made known whole: of the parts behind the horizon half a batch is, on average.
+    horizon = choice.horizon + math.ceil(len(cut) / len(batches) / 2)
+    rounds = native.simulate_rounds(
+        tables.rows, tables.shape, tables.images, list(pools), choice.window, horizon, lists, [choice.gap]
+    )
+    rounds = rounds[rounds[:, 0] > len(first)]
+    ends = np.cumsum([0, *map(len, lists)])
+    used, length = ends[rounds[:, 1]] - ends[rounds[:, 0]], rounds[:, 1] - rounds[:, 0]
+    seconds = [speed.seconds(*read) for read in rounds[:, 4:6].tolist()]
+    figures = np.column_stack([seconds, rounds[:, 4], rounds[:, 5], rounds[:, 3], used])
+    early = rounds[:, 1] <= len(lists) - min(horizon + choice.window, len(cut) // 2)
+    more = number * len(cut) / len(batches) - int(length.sum())
+    times = 1 + more / max(1, int(length[early].sum()))
+    total = scale * (times * figures[early].sum(axis=0) + figures[~early].sum(axis=0))
+    seconds_of_all, reads, read_bytes, missed, rows = total.tolist()
+    return EpochCost(seconds_of_all, reads, read_bytes, 1 - missed / max(1.0, rows))
 
 
 def _priced(
@@ -224,20 +263,17 @@ def _priced(
     window: int,
     horizon: int,
     parts: float,
-    gaps: Sequence[int] | None = None,
 ) -> Iterator[ReadaheadConfig]:
     """Yield the costs of reading per batch, which has `parts`, by read gap."""
-    gaps = [0, speed.gap // 4, speed.gap] if gaps is None else list(gaps)
+    gaps = [0, speed.gap // 4, speed.gap]
     table = native.simulate_rounds(
         tables.rows, tables.shape, tables.images, list(pools), window, horizon, [warm, *cut], gaps
     )
     late = table[table[:, 0] > len(cut) // 3]
     late = late if len(late) else table[-1:]
     number = max(1, int((late[:, 1] - late[:, 0]).sum())) / parts
-    ends = np.cumsum([0, len(warm), *map(len, cut)])
-    hit_rate = 1 - int(late[:, 3].sum()) / max(1, int((ends[late[:, 1]] - ends[late[:, 0]]).sum()))
     for k, gap in enumerate(gaps):
         reads, nbytes = late[:, 4 + 2 * k], late[:, 5 + 2 * k]
         seconds = float(sum(speed.seconds(*read) for read in zip(reads.tolist(), nbytes.tolist(), strict=True)))
         mean = seconds / number, float(reads.sum()) / number, float(nbytes.sum()) / number
-        yield ReadaheadConfig(window, horizon, gap, *mean, parts, hit_rate)
+        yield ReadaheadConfig(window, horizon, gap, *mean, parts)

@@ -31,7 +31,16 @@ from tiering.loader.processes.server import BufferServer
 from tiering.loader.tables.gather import FeatureRows
 from tiering.loader.tables.ssd import find_depth
 from tiering.loader.tables.ssd_buffer import SsdBuffer, buffer_name
-from tiering.readahead.config import KNOWN_SHARE, UNLIMITED, ReadaheadConfig, Rows, SsdTables, choose_config, max_known
+from tiering.readahead.config import (
+    KNOWN_SHARE,
+    UNLIMITED,
+    ReadaheadConfig,
+    Rows,
+    SsdTables,
+    choose_config,
+    max_known,
+    trial_rows,
+)
 from tiering.readahead.disk_speed import DiskSpeed, measured_speed
 from tiering.readahead.memory import BufferMemory
 from tiering.text.units import format_bytes, format_count, parse_threads
@@ -320,7 +329,7 @@ class Lookahead:
     def _sample_trial(self, order: Sequence[int], draw: Draw) -> tuple[dict[int, Sampled], list[Rows]]:
         """Sample the first batches of an epoch; return those that memory may keep, and the thinned rows of all."""
         tables, samples, rows = self.tables, dict[int, Sampled](), list[Rows]()
-        enough = 2 * min(tables.num_rows, self._decision.budget.left() // min(size for _, size, *_ in tables.rows))
+        enough = trial_rows(tables, self._decision.budget.left())
         start, total, held = time.perf_counter(), 0, 0
         for place, batch in enumerate(order[:_TRIAL_BATCHES]):
             sample = draw(batch)
