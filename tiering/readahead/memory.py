@@ -18,7 +18,7 @@ PREFETCH, WORKERS = 2, 2
 """Batches that a loader keeps ready, and its threads that sample, by default."""
 _MAPPED_SHARE = 1 / 3  # of memory, for files that sampling reads through the page cache
 LEAST_SLOTS = 64  # for rows of each size: parts of batches of a few rows each. Useful buffers have many more
-_TO_COME = 3 * KNOWN_SHARE  # share of all memory for batches to come
+TO_COME = 3 * KNOWN_SHARE  # share of all memory for batches to come
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class BufferMemory:
     @property
     def minimum(self) -> int:
         """Room that the smallest buffer takes, with batches to come."""
-        return math.ceil((self.fixed + self.least) / (1 - _TO_COME))
+        return math.ceil((self.fixed + self.least) / (1 - TO_COME))
 
     def divide(
         self, tables: SsdTables, budget: Budget, sizes: Mapping[int, int], slots_room: int | None = None
@@ -87,7 +87,7 @@ class BufferMemory:
         """
         budget.require(self.minimum, "the loader's buffer for rows of the ssd tier, and batches,")
         left = budget.left()
-        room = left - self.fixed - math.ceil(_TO_COME * left)
+        room = left - self.fixed - math.ceil(TO_COME * left)
         room = room - page_cache_for(self.mapped, room) if slots_room is None else slots_room
         return divide_slots(tables, max(self.least, room), sizes)
 
