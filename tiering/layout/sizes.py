@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tiering.errors import InputError
 from tiering.layout.tiers import Capacities
@@ -17,7 +17,7 @@ _STEPS = 5  # binary digits of a chosen size: what is free differs from run to r
 class TierRoom:
     """Memory of a machine for feature rows, in bytes, after what training takes."""
 
-    gpu: int | None  # of each GPU; ``None`` without one
+    gpu: int  # of each GPU; 0 without one
     cpu: int  # where all rows lie in memory
     cpu_and_ssd: int  # where rows are read ahead from SSD, too
     gpu_reason: str = ""
@@ -25,24 +25,31 @@ class TierRoom:
     ssd_reason: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass
 class ChosenSizes:
     """Sizes of all tiers, and why."""
 
     capacities: Capacities
-    rows: Sequence[tuple[str, str, str]]  # tier, size, reason
-    bytes: dict[str, int]  # by tier that was chosen
+    rows: list[tuple[str, str, str]] = field(default_factory=list)  # tier, size, reason
+    bytes: dict[str, int] = field(default_factory=dict)  # by tier that was chosen
 
     @property
     def table(self) -> Table:
         """The table of the sizes and their reasons."""
         return Table("Sizes chosen for this machine", ("tier", "rows", "because"), self.rows, left=3)
 
+    def choose(self, tier: str, size: Size | None, nbytes: int, why: str) -> None:
+        """Choose the size of a tier."""
+        gpu, cpu = (size, self.capacities.cpu) if tier == "gpu" else (self.capacities.gpu, size)
+        self.capacities = replace(self.capacities, gpu=gpu, cpu=cpu)
+        self.bytes[tier] = nbytes
+        self.rows.append((tier, format_bytes(nbytes) if nbytes else "none", why))
+
 
 def choose_sizes(
     asked: Capacities, automatic: Sequence[str], room: TierRoom, total: int, lists: int, ssd: int
 ) -> ChosenSizes:
-    """Choose the `automatic` tiers, ``gpu`` and ``cpu``, for `total` bytes of rows, hottest tier first.
+    """Choose the `automatic` tiers, ``gpu`` and ``cpu``, for `total` bytes of rows; the others are as asked.
 
     `lists`: bytes of adjacency lists that share the gpu tier. `ssd`: number of directories for the rest.
 
@@ -51,40 +58,34 @@ def choose_sizes(
     InputError
         If rows are left over and there is no directory for them.
     """
-    rows, chosen, rest, found = list[tuple[str, str, str]](), dict[str, int](), total, asked
-    if "gpu" in automatic and room.gpu is not None:
-        size = total + lists if room.gpu >= total + lists else _round_down(room.gpu)
-        found = replace(found, gpu=Size("auto") if size == total + lists else _size(size))
-        chosen["gpu"] = size
-        rows.append(("gpu", format_bytes(size), room.gpu_reason))
-    elif "gpu" in automatic:
-        rows.append(("gpu", "none", room.gpu_reason))
-    elif asked.gpu is not None:
-        rows.append(("gpu", format_bytes(asked.gpu.of(total)), "as asked"))
-    if found.gpu is not None:
-        rest -= min(rest, found.gpu.of(total) if found.gpu.auto else max(0, found.gpu.of(total) - lists))
+    found, rest = ChosenSizes(asked), total
+    if "gpu" in automatic:
+        everything, size = total + lists, _round_down(room.gpu)
+        fits = room.gpu >= everything
+        found.choose("gpu", Size("auto") if fits else _size(size), everything if fits else size, room.gpu_reason)
+    gpu = found.capacities.gpu
+    if gpu is not None:
+        rest -= min(rest, gpu.of(total) if gpu.auto else max(0, gpu.of(total) - lists))
     if asked.peer is not None:
-        shared = min(rest, asked.num_peers * asked.peer.of(total))
-        rest -= shared
-        rows.append(("peer", format_bytes(shared), "as asked"))
+        rest -= min(rest, asked.num_peers * asked.peer.of(total))
     if "cpu" not in automatic:
-        return ChosenSizes(found, rows, chosen)
+        return found
     if rest <= room.cpu:
-        rows.append(("cpu", format_bytes(rest), f"all {'other ' * bool(rows[1:] or chosen)}rows: {room.cpu_reason}"))
-        found = replace(found, cpu=Size("auto"), ssd=False)
-        if ssd:
-            rows.append(("ssd", "none", "all rows lie in memory, and the directories stay empty"))
-        return ChosenSizes(found, rows, {**chosen, "cpu": rest})
+        found.choose(
+            "cpu", Size("auto"), rest, f"{'all rows' if rest == total else 'the other rows'}: {room.cpu_reason}"
+        )
+        found.capacities = replace(found.capacities, ssd=False)
+        found.rows += [("ssd", "none", "all rows lie in memory: the directories stay empty")] * bool(ssd)
+        return found
     if not ssd:
         raise InputError(
             f"{format_bytes(rest - room.cpu)} of {format_bytes(total)} feature data find no room in memory "
             f"({room.cpu_reason}); give --ssd DIR for them, or --cpu 100% to lay out all for a machine with more memory"
         )
     size = min(_round_down(room.cpu_and_ssd), rest)
-    found = replace(found, cpu=_size(size))
-    rows.append(("cpu", format_bytes(size), room.ssd_reason))
-    rows.append(("ssd", format_bytes(rest - size), f"the rest, in {ssd} director{'y' if ssd == 1 else 'ies'}"))
-    return ChosenSizes(found, rows, {**chosen, "cpu": size})
+    found.choose("cpu", _size(size), size, room.ssd_reason)
+    found.rows.append(("ssd", format_bytes(rest - size), f"the rest, in {ssd} director{'y' if ssd == 1 else 'ies'}"))
+    return found
 
 
 def _size(nbytes: int) -> Size | None:
@@ -92,6 +93,5 @@ def _size(nbytes: int) -> Size | None:
 
 
 def _round_down(nbytes: int) -> int:
-    """Return a size of `_STEPS` binary digits: at most 1/16 less."""
-    step = 1 << max(0, max(0, nbytes).bit_length() - _STEPS)
-    return max(0, nbytes) // step * step
+    """Return a size of `_STEPS` binary digits, at most 1/16 less; 0 below a MiB."""
+    return 0 if nbytes < 1 << 20 else nbytes >> (shift := nbytes.bit_length() - _STEPS) << shift

@@ -77,7 +77,7 @@ def measure_room(asked: LayoutOptions, graph: SizedGraph) -> LayoutOptions:
     whole = f"{format_bytes(free)} is {AUTO_SHARE:.0%} of what is free"
     taken = f"less {format_bytes(cache)} for the adjacency and"
     room = TierRoom(
-        None, max(0, free - cache - work), max(0, free - cache - ahead), "`tiering doctor` says why no GPU can be used",
+        0, max(0, free - cache - work), max(0, free - cache - ahead), "`tiering doctor` says why no GPU can be used",
         f"{whole}, {taken} {format_bytes(work)} for batches",
         f"{whole}, {taken} {format_bytes(ahead)} for batches and rows read ahead",
     )  # fmt: skip
