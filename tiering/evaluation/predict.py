@@ -40,8 +40,8 @@ RUNS = 5
 """Samples of consecutive batches, each from another epoch: their spread is the error."""
 SHARE, LEAST_BATCHES = 0.01, 64
 """Fraction of the batches of an epoch that all samples have together, and least batches of one; few are all taken."""
-LADDER = (1, 0.75, 0.5, 0.375, 0.25, 0.1875, 0.125, 0.0625)
-"""Sizes of memory by default, as fractions of what holds all rows."""
+LADDER, SPAN = 7, 32
+"""Sizes of memory by default: as many, from what holds all rows down to one in `SPAN`, or the least."""
 RESIDENT = FLOORS["trace"]  # bytes of a training process that has loaded torch, before its loader is made
 _STUDENT = 2.776  # 97.5 % quantile of Student's t with `RUNS` - 1 degrees of freedom
 _CLOSE = 1.03  # ratio to which a least memory is found
@@ -110,11 +110,11 @@ def predict(
         raise InputError(f"{graph.path}: expected a reordered graph, or scores to order its rows by; give --scores S")
     sample = BatchSample.draw(graph, how, seeds, rows, stored, positions, workers)
     predictor = Predictor(sample, stored, disks, batches)
-    sizes = [_budget(size) for size in asked.rows_in_memory] or predictor.ladder()
+    sizes = sorted(map(_budget, asked.rows_in_memory), key=lambda size: size.limit) or predictor.ladder()
     cells = []
     with progress(len(stored) * len(disks) * len(sizes), "simulating reads", "epoch") as bar:
         for number, disk in ((n, d) for n in range(len(stored)) for d in disks):
-            for size in sorted(sizes, key=lambda budget: budget.limit):
+            for size in sizes:
                 cells.append(predictor.epoch(number, disk, size))
                 bar.update()
     found = EpochPredictions(
@@ -273,11 +273,11 @@ class Predictor:
         return RESIDENT + least, RESIDENT + everything
 
     def ladder(self) -> list[Budget]:
-        """Return sizes of memory, falling from the least that holds all rows of every dtype."""
+        """Return sizes of memory up to the least that holds all rows of every dtype."""
         limits = [self.limits(number, disk) for number in range(len(self.stored)) for disk in self.disks]
         least, everything = max(low for low, _ in limits), max(high for _, high in limits)
-        sizes = [round_up(int(share * everything)) for share in LADDER]
-        return [Budget(size, format_bytes(size), RESIDENT) for size in sizes if size >= least]
+        sizes = {round_up(int(size)) for size in np.geomspace(max(least, everything // SPAN), everything, LADDER)}
+        return [Budget(size, format_bytes(size), RESIDENT) for size in sorted(sizes)]
 
     def epoch(self, number: int, disk: Disk, budget: Budget) -> PredictedEpoch:
         """Predict an epoch after the first with the memory of `budget`."""
@@ -330,6 +330,6 @@ class Predictor:
 
 
 def round_up(size: int) -> int:
-    """Return a size of at least so many bytes that has few digits: 1/32 more at most."""
-    step = 1 << max(20, size.bit_length() - 6)
+    """Return a size of at least so many bytes that has few digits: 1/64 more at most."""
+    step = 1 << max(0, size.bit_length() - 7)
     return -(-size // step) * step

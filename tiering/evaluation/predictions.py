@@ -85,11 +85,11 @@ class EpochPredictions(Described):
         """
         if self.step_seconds:
             return next((epoch for epoch in epochs if epoch.seconds <= self.step_total), epochs[-1])
-        (low, high), (slow, fast) = ((getattr(epochs[at], of) for at in (0, -1)) for of in ("memory", "seconds"))
+        first, last = epochs[0], epochs[-1]
 
         def below(epoch: PredictedEpoch) -> float:
-            right = (epoch.memory - low) / max(1, high - low)
-            return float((slow - epoch.seconds) / max(1e-12, slow - fast) - right)
+            right = (epoch.memory - first.memory) / max(1, last.memory - first.memory)
+            return (first.seconds - epoch.seconds) / max(1e-12, first.seconds - last.seconds) - right
 
         return max(epochs, key=below)
 
@@ -98,7 +98,7 @@ class EpochPredictions(Described):
         columns = ["memory", "disk", "stored as", "read", "requests", "hits", "I/O an epoch", "±"]
         columns += ["epoch"] * bool(self.step_seconds) + ["cost"] * (self.prices is not None)
         table = Table("Reading of an epoch, predicted", columns, [self._row(epoch) for epoch in self.epochs])
-        words = [f"{label}: {text}" for label, epochs in self.lines() for text in self._words(epochs)]
+        words = [f"{label}: {'; '.join(self._words(epochs))}" for label, epochs in self.lines()]
         figures = [f"{name}: {disk.speed} ({disk.device})" for name, disk in self.disks.items()]
         share = f"{format_count(self.sampled)} sampled batches; an epoch has {format_count(self.batches)}"
         return [table, *words, *self._target_lines(), *figures, share, Plot("Predicted epoch by memory", self.draw)]
@@ -113,24 +113,21 @@ class EpochPredictions(Described):
         return row + ([f"{self.epoch_cost(epoch):.3g} {self.prices.currency}"] if self.prices is not None else [])
 
     def _words(self, epochs: Sequence[PredictedEpoch]) -> Iterator[str]:
-        """Yield what more memory would bring."""
-        last, knee = epochs[-1], self.knee(epochs)
-        if last.all_fit:
-            load = format_small_seconds(last.load_bytes / self.disks[last.disk].speed.bytes_per_second)
-            first = next(epoch for epoch in epochs if epoch.all_fit)
-            yield f"with {format_bytes(first.memory)} all rows lie in memory, read once at the start in about {load}"
+        """Yield what more memory brings, and where it stops to bring much."""
+        knee, full = self.knee(epochs), next((epoch for epoch in epochs if epoch.all_fit), None)
         at, time = format_bytes(knee.memory), format_small_seconds(self.epoch_seconds(knee))
-        if not self.step_seconds:
-            less = [epoch for epoch in epochs if epoch.memory < knee.memory]
-            if less and not knee.all_fit:
-                before = f"with {format_bytes(less[-1].memory)} {format_small_seconds(less[-1].seconds)}"
-                yield f"the knee is at {at}: {time} of I/O an epoch, {before}"
-        elif knee.seconds > self.step_total:
+        if self.step_seconds and knee.seconds > self.step_total:
             steps = format_small_seconds(self.step_total)
-            yield f"{at}: epoch {time}, bound by the disk at every size asked for; steps alone take {steps}"
-        else:
-            bound = f"below {at} it is bound by the disk" if knee is not epochs[0] else "no less was tried"
+            yield f"{at}: epoch {time}, bound by the disk at every size that was tried; steps alone take {steps}"
+        elif self.step_seconds:
+            bound = "the least that was tried" if knee is epochs[0] else f"below {at} it is bound by the disk"
             yield f"{at}: epoch {time}, bound by the steps; {bound}"
+        elif knee is not epochs[0] and not knee.all_fit:
+            least = f"{format_small_seconds(epochs[0].seconds)} with {format_bytes(epochs[0].memory)}"
+            yield f"the knee is at {at}: {time} of I/O an epoch, after {least}"
+        if full is not None:
+            load = format_small_seconds(full.load_bytes / self.disks[full.disk].speed.bytes_per_second)
+            yield f"with {format_bytes(full.memory)} all rows lie in memory, read once at the start in about {load}"
 
     def _target_lines(self) -> Iterator[str]:
         names = [label for label, _ in self.lines()]
@@ -139,7 +136,8 @@ class EpochPredictions(Described):
             if epoch is None:
                 yield f"{asked} takes faster steps: {format_seconds(self.step_total)} without reading"
             else:
-                yield f"{asked} takes {format_bytes(epoch.memory)}: {format_small_seconds(epoch.seconds)} of I/O"
+                read = "all rows lie in memory" if epoch.all_fit else f"{format_small_seconds(epoch.seconds)} of I/O"
+                yield f"{asked} takes {format_bytes(epoch.memory)}: {read}"
 
     def draw(self, figure: Any) -> None:
         """Draw seconds of an epoch by memory on a ``matplotlib.figure.Figure``, a line for each disk and dtype."""
