@@ -32,6 +32,7 @@ COMMANDS = {
     "info": ("look", INSPECT, "Say what an artifact is, or what this installation is."),
     "doctor": ("look", INSPECT, "Say what this machine gives: memory, io_uring, GPUs, speed of SSDs."),
     "trace": ("trace", INSPECT, "Replay epochs of the loader without a model: how fast batches come."),
+    "report": ("report", INSPECT, "Write one HTML page: what was chosen, what it brings, how it was made."),
 }
 """Module, group and summary of each command; the function is ``NAME_command``."""
 _SHELLS = {
