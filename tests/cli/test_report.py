@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import tiering
+from tiering.errors import InputError
 from tiering.pipeline.html_report import _skew
 
 SAMPLING = "--fanouts 3,2 --batch-size 8"
@@ -73,7 +74,7 @@ def test_a_page_has_all_parts_and_loads_nothing(page: Page, chain: Path) -> None
     assert "Nothing is known" not in page.html
     assert len(page.html) < 2e6
     assert [title for title, _ in page.figures] == [
-        "layout: rows of node by tier", "Reads served, fanouts 3, 2", "Predicted epoch by memory",
+        "layout: bytes of rows by tier", "Reads served, fanouts 3, 2", "Predicted epoch by memory",
         *(title for title, _ in page.figures if title.startswith(("Epoch 0: ", "Epoch 1: "))),
         "In-degree: edges of the nodes that have most", "Scores: expected reads of the hottest nodes",
     ]  # fmt: skip
@@ -91,12 +92,12 @@ def test_figures_show_the_numbers_of_their_sources(page: Page, chain: Path, docu
         assert all(f"{100 * rate:.1f}" in page.all("td") for rate in own)
     tiers = tiering.open(chain / "layout").artifact.summary()["node_types"]["node"]["tiers"]
     bytes_of = [tier["bytes"] for tier in tiers.values() if tier["rows"]]
-    bar = [part for part in figures["layout: rows of node by tier"] if part.get("height") == "26"]
+    bar = [part for part in figures["layout: bytes of rows by tier"] if part.get("height") == "26"]
     assert [float(part.get("width", 0)) + 1 for part in bar] == pytest.approx(
         [360 * size / sum(bytes_of) for size in bytes_of], abs=0.02
     )
     resident = sum(tiers[tier]["bytes"] for tier in ("gpu", "peer", "cpu"))
-    assert f"{resident} B in tiers: layout" in figures["Predicted epoch by memory"].get("aria-label", "")
+    assert f"{resident} B of rows in memory: layout" in figures["Predicted epoch by memory"].get("aria-label", "")
     last = json.loads(documents["trace"].read_text())["epochs"][1]
     assert any(title.endswith(f"bound by {last['bound_by']}") for title in figures if title.startswith("Epoch 1"))
 
@@ -172,3 +173,5 @@ def test_what_is_not_there_or_must_stay(chain: Path, tmp_path: Path, tiering_cli
         failed = tiering_cli("report", source, "--out", out)
         assert failed.code == 1 and words in failed.err
     assert (tmp_path / "mine.html").read_text() == "<p>mine</p>"
+    with pytest.raises(InputError, match="sources: expected artifacts, or JSON"):
+        tiering.report([], tmp_path / "a.html")

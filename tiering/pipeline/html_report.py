@@ -15,8 +15,8 @@ import numpy as np
 from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.overlap import refuse_overlap
 from tiering.artifacts.storage import file_exists, is_folder, require_file, storage_errors, write_durably
-from tiering.errors import ExistsError, FormatError, MissingError, TieringError, quoted
-from tiering.formats.layout import MEMORY_TIERS
+from tiering.errors import ExistsError, FormatError, InputError, MissingError, TieringError, quoted
+from tiering.formats.layout import TIERS
 from tiering.formats.layout_tables import tier_tables
 from tiering.formats.registry import TYPES, open_artifact
 from tiering.loader.stats import LoaderStats
@@ -37,17 +37,18 @@ _CHUNK, _POINTS = 1 << 22, 100  # values read at a time; points of a curve
 _PERCENT = "{:.3g} %".format
 _STYLE = """
 :root { color-scheme: light dark }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 68rem; margin: 0 auto; padding: 1rem; overflow-wrap: anywhere }
+body { font: 1rem/1.5 system-ui, sans-serif; max-width: 68rem; margin: 0 auto; padding: 1rem; overflow-wrap: anywhere }
 h1 { font-size: 1.6rem; margin: 0 }
 h2 { font-size: 1.2rem; margin: 1.5rem 0 .75rem; padding-top: 1rem; border-top: 1px solid #8886 }
 div { display: flex; flex-wrap: wrap; gap: 1rem 2.5rem; align-items: flex-start; margin-bottom: 1.25rem }
 p { flex: 1 1 100%; margin: 0 }
+p + p { margin-top: -.75rem }
 figure { flex: 1 1 20rem; max-width: 30rem; min-width: 0; margin: 0 }
 figcaption, caption { display: block; font-weight: 600; padding-bottom: .4rem }
 table { display: block; max-width: 100%; overflow-x: auto; border-collapse: collapse; font-size: .875rem }
 th, td { padding: .2rem .9rem .2rem 0; vertical-align: top; border-bottom: 1px solid #8883 }
 table:has(thead) :is(td, th), td:first-child { white-space: nowrap }
-@media print { body { font-size: 11px; max-width: none } figure, tr { break-inside: avoid } }
+@media print { :root { font-size: 11px } figure, tr { break-inside: avoid } }
 """
 
 
@@ -63,14 +64,17 @@ def report(sources: Sequence[Artifact | Mapping[str, Any] | Pathlike], out: Path
 
     Raises
     ------
-    FormatError, MissingError, ExistsError
-        If a source is neither an artifact nor such a document, is damaged or not there; if `out` is another file.
+    InputError, FormatError, MissingError, ExistsError
+        If there is no source; one is neither an artifact nor such a document, is damaged or not there; `out` is a file
+        of another kind.
 
     Notes
     -----
     Cost: scores, and offsets of adjacency lists, are read once.
     """
     path, given = Path(out).absolute(), [sources] if isinstance(sources, str | os.PathLike) else list(sources)
+    if not given:
+        raise InputError("sources: expected artifacts, or JSON that commands have printed, found none; name some")
     if not is_folder(path.parent):
         raise MissingError(f"{path}: the directory {path.parent} does not exist; make it first")
     if file_exists(path, "a page to write"):
@@ -145,19 +149,18 @@ def _page(things: Sequence[tuple[str, str, Any]]) -> str:
 
 
 def _tiers(layout: Any, _: Artifacts) -> Iterator[Part]:
+    sizes = _tier_bytes(layout)
+    bar = {
+        t: (own, f"{format_bytes(own)}, {format_share(own, sum(sizes.values()))}") for t, own in sizes.items() if own
+    }
+    yield Figure(f"{layout.path.name}: bytes of rows by tier", draw_bar(bar))
+    yield from tier_tables(layout.summary())
+
+
+def _tier_bytes(layout: Artifact) -> dict[str, int]:
     summary = layout.summary()
-    for name, entry in _tables(summary).items():
-        tiers = {tier: own for tier, own in entry["tiers"].items() if own["rows"]}
-        rows = {tier: format_share(own["rows"], entry["rows"]) for tier, own in tiers.items()}
-        bar = {
-            tier: (own["bytes"], f"{format_bytes(own['bytes'])}, {rows[tier]} of rows") for tier, own in tiers.items()
-        }
-        yield Figure(f"{layout.path.name}: rows of {name} by tier", draw_bar(bar))
-    yield from tier_tables(summary)
-
-
-def _tables(summary: Mapping[str, Any]) -> dict[str, Any]:
-    return {**summary["node_types"], **summary.get("edge_tables", {})}
+    tables = [*summary["node_types"].values(), *summary.get("edge_tables", {}).values()]
+    return {tier: sum(table["tiers"][tier]["bytes"] for table in tables) for tier in TIERS}
 
 
 def _hit_rates(document: Mapping[str, Any], _: Artifacts) -> Iterator[Part]:
@@ -182,11 +185,12 @@ def _predictions(document: Mapping[str, Any], artifacts: Artifacts) -> Iterator[
         lines.setdefault(f"{one['disk']}, {one['dtype']}", []).append((memory, seconds, error))
         time = f"{format_small_seconds(seconds)} ±{format_small_seconds(error)}"
         rows.append((one["disk"], one["dtype"], format_bytes(memory), time, f"{100 * one['hit_rate']:.1f} %"))
-    today = {}
-    for layout in (one for one in artifacts if one.kind == "layout"):
-        tiers = [entry["tiers"] for entry in _tables(layout.summary()).values()]
-        resident = sum(own[tier]["bytes"] for own in tiers for tier in MEMORY_TIERS)
-        today[f"{format_bytes(resident)} in tiers: {layout.path.name}"] = resident
+    resident = {
+        one.path.name: sum(_tier_bytes(one).values()) - _tier_bytes(one)["ssd"]
+        for one in artifacts
+        if one.kind == "layout"
+    }
+    today = {f"{format_bytes(size)} of rows in memory: {name}": size for name, size in resident.items()}
     memories, times = ([point[at] for points in lines.values() for point in points] for at in (0, 1))
     x = Axis("memory of the loader", min(memories), max(memories), format_bytes, 2)
     y = Axis("an epoch", 0, max(times), lambda seconds: format_small_seconds(seconds) if seconds else "0")

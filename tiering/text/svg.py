@@ -114,7 +114,8 @@ def _frame(x: Axis, y: Axis, flagged: Mapping[str, float]) -> tuple[list[str], _
     near = sorted(flagged.items(), key=lambda flag: min(x.place(flag[1]), 1 - x.place(flag[1])))
     for number, (name, at) in enumerate(near):
         line, side = 16 + _LINE * (number + 1), "start" if x.place(at) < 0.5 else "end"
-        body.append(_text(across(at), line, _cut(name, 0.55 * _WIDTH), side))
+        place = across(at)
+        body.append(_text(place, line, _cut(name, place if side == "end" else _WIDTH - place), side))
         body.append(f'<path d="M{across(at):.1f} {line + 4}V{end}" stroke="currentColor" stroke-dasharray="3 3"/>')
     return body, across, down, end + 36 + _LINE + 6
 
