@@ -15,7 +15,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from tiering.evaluation.ssd_reading import BLOCK, LOOK_AHEAD, mean_cost, read_pages, row_spans
+from tiering.evaluation.cache_order import IntArray, read_spans
+from tiering.formats.ssd_rows import SsdRows
 from tiering.readahead.config import NUMBERS_SHARE, SsdTables, choose_config, max_known
 from tiering.readahead.disk_speed import MAX_READ, DiskSpeed
 
@@ -23,6 +24,8 @@ DiskRows: TypeAlias = "npt.NDArray[np.uint32]"
 """Positions of rows on disk."""
 Keys: TypeAlias = "Callable[[int, DiskRows], npt.NDArray[Any]]"
 """After a batch (its number): a value for each of some rows; those with the lowest values stay."""
+BLOCK = 4096  # reads begin and end at multiples of this number of bytes
+LOOK_AHEAD = "look-ahead"  # the loader's plan
 BUFFERED_WINDOWS = (4, 8, 16)
 """Batches that GIDS looks ahead (Park et al., VLDB'24)."""
 
@@ -153,3 +156,38 @@ def simulate_policies(
     known = max_known(int(NUMBERS_SHARE * slots * (row_bytes + 8)), batches)
     seconds[LOOK_AHEAD] = choose_config(tables, [(row_bytes, slots)], batches, speed, max_known=known).seconds
     return seconds
+
+
+@dataclass(frozen=True)
+class ReadCost:
+    """Reads of a batch, on average."""
+
+    seconds: float
+    requests: float
+    bytes: float
+
+
+def row_spans(tables: SsdTables, rows: npt.NDArray[np.uint32]) -> tuple[IntArray, IntArray]:
+    """Return the first byte on disk of each of some rows, ascending, and the byte behind its last."""
+    begins, ends = np.empty(rows.size, np.int64), np.empty(rows.size, np.int64)
+    cut = first = 0
+    for count, row_bytes, first_unit, stride, per_unit in tables.rows:
+        part = slice(cut, cut := int(np.searchsorted(rows, first + count)))
+        numbers = rows[part].astype(np.int64) - first
+        place, unit = SsdRows(first_unit, 0, stride, per_unit), tables.shape[0]
+        begins[part] = first_unit * unit + place.begins(numbers, unit)
+        ends[part] = begins[part] + row_bytes
+        first += count
+    return begins, ends
+
+
+def read_pages(begins: IntArray, ends: IntArray) -> tuple[int, int]:
+    """Return requests and bytes of reading each page by itself; a row of several pages is one request."""
+    nbytes, _, requests = read_spans(begins, ends, BLOCK, BLOCK)
+    return requests, nbytes
+
+
+def mean_cost(speed: DiskSpeed, reads: Sequence[tuple[int, int]]) -> ReadCost:
+    """Return the mean of batches of so many requests and bytes, each read by itself."""
+    requests, nbytes = np.mean(reads, axis=0).tolist()
+    return ReadCost(float(np.mean([speed.seconds(*read) for read in reads])), requests, nbytes)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
-from tiering.errors import InputError
 from tiering.evaluation.options import TIERS, EvaluationOptions
 from tiering.sampling.options import SamplingOptions
 from tiering.text.options import options_of
@@ -14,11 +13,7 @@ from tiering.text.units import parse_bytes, parse_threads
 from .options import Call, Common, GraphArgument, Group, Seed, Train, flag, takes
 from .output import note, print_json, print_parts
 
-if TYPE_CHECKING:
-    from tiering.readahead.disk_speed import DiskSpeed
-
 _FANOUTS = options_of(SamplingOptions)["fanouts"]
-_MEASURED = "measured:"
 
 
 @takes(
@@ -60,9 +55,8 @@ def evaluate_command(
         refuse_overlap(plot.absolute(), [graph, *(scores or [])])
         open_figure(plot)
     asked: dict[str, Any] = {**call.collect(EvaluationOptions), **call.collect(SamplingOptions)}
-    for name, parse in (("ssd_model", _parse_ssd_model), ("row_bytes", _parse_row_bytes)):
-        if name in asked:
-            asked[name] = parse(asked[name])
+    if "row_bytes" in asked:
+        asked["row_bytes"] = parse_row_bytes(asked["row_bytes"])
     base, judged = Graph.open(graph), [Scores.open(path) for path in scores or []]
     walks = [name for name in ("num_walks", "walk_length", "restart", "metapaths") if name in asked]
     if walks and call.sampler != "pinsage":
@@ -86,22 +80,9 @@ def evaluate_command(
         note(f"plot: {plot}")
 
 
-def _parse_row_bytes(text: str) -> int | dict[str, int]:
+def parse_row_bytes(text: str) -> int | dict[str, int]:
+    """Return the bytes of a row, or of rows by type."""
     if "=" not in text:
         return parse_bytes(text, "--row-bytes")
     pairs = [part.partition("=") for part in text.split(",")]
     return {name.strip(): parse_bytes(size, f"--row-bytes {name.strip()}") for name, _, size in pairs}
-
-
-def _parse_ssd_model(model: str) -> DiskSpeed | str:
-    """Return the model; measure the disk now where asked, so that a failure comes before sampling."""
-    if not model.startswith("measured"):
-        return model
-    folder = Path(model.removeprefix(_MEASURED))
-    if not model.startswith(_MEASURED) or not folder.is_dir():
-        raise InputError(f"--ssd-model: expected a file, or {_MEASURED} and a directory of the disk, found {model!r}")
-    from tiering.pipeline import doctor
-    from tiering.readahead.disk_speed import DiskSpeed
-
-    figures = doctor.measure_disk(folder, 1 << 30, 2.0)
-    return DiskSpeed(figures["reads_per_second"], figures["bytes_per_second"])

@@ -97,7 +97,7 @@ def make_parameter(
     else:
         settings["type"] = click.Path(path_type=Path) if plain is Path else Text(metavar, parse)
     if argument:
-        return Argument(name, text, **settings)
+        return Argument(name, text, nargs=-1 if many else 1, **settings)
     return Option(names, help=text, multiple=many, show_default=show, **settings)
 
 

@@ -7,10 +7,11 @@ import importlib
 import json
 import os
 import re
+import shutil
 import signal
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +41,7 @@ os.fsync = os.fdatasync = lambda file: None
 
 LOADED_LATER = ("torch.distributed", "tqdm")
 EXTRA = re.compile(
-    r"(ptx|loader/gpu|benchmarks)/|.*/test_(ray|cut_off|pygs_own)\w*\.py|.*dgl\w*\.py|test_(cuda|examples|notebooks|site)\.py"
+    r"(ptx|loader/gpu|benchmarks)/|.*/test_(ray|cut_off|pygs_own|report_page)\w*\.py|.*dgl\w*\.py|test_(cuda|examples|notebooks|site)\.py"
 )
 """Test files that need what `make test` leaves out: the simulated GPU, compiled kernels, Ray, DGL, a browser."""
 
@@ -74,6 +75,19 @@ def pytest_collection_finish(session: pytest.Session) -> None:
                     importlib.import_module(name)
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A browser without a window."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not here: `make browser` installs it")
+    program = next(filter(None, map(shutil.which, ("chromium-headless-shell", "chromium", "chromium-browser"))), None)
+    if program is None:
+        pytest.skip("no chromium-headless-shell and no chromium here: `make browser` installs one on Debian")
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield browser
+        browser.close()
 
 
 @pytest.fixture(scope="session")

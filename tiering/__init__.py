@@ -34,7 +34,7 @@ from tiering.version import __version__
 
 __all__ = [
     "ClusterOptions", "__version__", "check", "evaluate_scores", "export_layout", "generate_dataset", "import_graph",
-    "open", "reorder_graph", "run_chain", "score_graph", "tiered", "write_layout",
+    "open", "plan_epochs", "reorder_graph", "report", "run_chain", "score_graph", "tiered", "write_layout",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
@@ -45,7 +45,9 @@ if TYPE_CHECKING:
         evaluate_scores,
         export_layout,
         import_graph,
+        plan_epochs,
         reorder_graph,
+        report,
         run_chain,
         score_graph,
         write_layout,

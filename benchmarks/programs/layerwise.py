@@ -22,8 +22,8 @@ import xxhash
 import tiering
 from tiering.loader.inference import run
 from tiering.loader.inference.blocks import InferenceBlock, NodeRuns, cut_runs
-from tiering.loader.memory import page_cache_for
 from tiering.memory import own_memory
+from tiering.readahead.memory import page_cache_for
 
 
 class Sage(torch.nn.Module):

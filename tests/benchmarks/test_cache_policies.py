@@ -11,11 +11,9 @@ from hypothesis import strategies as st
 from benchmarks import cache_policies as policies
 from benchmarks.cache_policies import Future, read_merged, simulate_policies
 from tiering import native
-from tiering.evaluation.cache_order import Rows
-from tiering.evaluation.ssd_reading import POLICIES, ReadingSpec
+from tiering.formats.ssd_rows import SsdRows
 from tiering.readahead.config import SsdTables
 from tiering.readahead.disk_speed import DiskSpeed
-from tiering.text.units import Size
 
 ROWS = 14
 BATCHES = st.lists(st.sets(st.integers(0, ROWS - 1), min_size=1).map(sorted), min_size=1, max_size=9)
@@ -42,9 +40,19 @@ TABLES = st.lists(
 
 
 def tables_of(entries: list[tuple[int, int]], page: int = 4096) -> SsdTables:
-    counts, sizes = zip(*entries, strict=True)
-    names = tuple(f"t{k}" for k in range(len(entries)))
-    return ReadingSpec(Rows(names, counts, sizes, ("given",) * len(names)), (Size("1", bytes=1),), page, SPEED).tables
+    unit, places = SsdRows.plan_all(entries, page, 1)
+    rows = [
+        (*entry, place.first_unit, place.stride, place.rows_per_unit)
+        for entry, place in zip(entries, places, strict=True)
+    ]
+    return SsdTables([f"t{k}" for k in range(len(entries))], rows, [0] * len(entries), (unit, page), 1)
+
+
+@given(TABLES, st.sampled_from([512, 4096, 16384]), st.data())
+def test_pages_are_those_of_a_walk_over_the_blocks(entries, page, data):
+    rows = data.draw(st.sets(st.integers(0, sum(count for count, _ in entries) - 1)))
+    spans = policies.row_spans(tables_of(entries, page), np.array(sorted(rows), np.uint32))
+    assert policies.read_pages(*spans) == plain.page_by_page(rows, plain.extents(entries, page))
 
 
 @given(TABLES, st.sampled_from([512, 4096, 16384]), st.sampled_from([0, 4096, 50_000]), st.data())
@@ -84,4 +92,4 @@ def test_seconds_are_those_of_plain_python(count, size, data):
         assert found[name] == pytest.approx(seconds([plain.page_by_page(rows, where) for rows in missing[first:]]))
     merged = [[plain.merged(rows, where, gap) if rows else (0, 0) for rows in best[first:]] for gap in (0, SPEED.gap)]
     assert found["belady-merged"] == pytest.approx(min(map(seconds, merged)))
-    assert {"random", "window-4", "window-8", "window-16", *POLICIES} < set(found)
+    assert {"random", "window-4", "window-8", "window-16", "static", "look-ahead"} < set(found)

@@ -34,7 +34,7 @@ def test_document(tiering_cli, scored):
     found = tiering_cli("evaluate", graph, *scores, *BATCHES, *tiers, "--shares", "5%,0.25", "--json").ok().json
     assert set(found) == {
         *("shares", "hit_rates", "intervals", "cached_rows", "num_rows", "num_bytes", "touched_rows", "accesses"),
-        *("batches", "rows_per_batch", "types", "tiers", "ssd_reading", "adjacency", "epochs", "parameters"),
+        *("batches", "rows_per_batch", "types", "tiers", "adjacency", "epochs", "parameters"),
         "plot",
     }
     assert found["shares"] == [0.05, 0.25]
@@ -198,82 +198,6 @@ def test_the_loader_moves_what_was_foretold(tiering_cli, hetero, tmp_path):
         assert moved == 2 * found["links"][links]["bytes_per_epoch"] > 0
 
 
-@pytest.fixture
-def disk(tmp_path):
-    path = tmp_path / "disk.json"
-    path.write_text('{"reads_per_second": 100000, "bytes_per_second": 1e9}')
-    return path
-
-
-def test_simulated_reading(tiering_cli, scored, disk):
-    """Tables for each size, all scores in each; the document has the same figures."""
-    graph, scores = scored
-    sizes = ("--rows-in-memory", "1.2KB", "--rows-in-memory", "1150")
-    simulated = ("evaluate", graph, *scores, *BATCHES, "--fanouts", "3,3", *sizes, "--ssd-model", disk)
-    out = tiering_cli(*simulated).ok().out
-    for text in (
-        "with 1.2KB (1.172 KiB, 37 rows) in memory",
-        "with 1150 (1.123 KiB, 35 rows) in memory",
-        "100,000 random reads/s",
-        "the last 7 of 10 batches",
-    ):
-        assert text in out, out
-    found = tiering_cli(*simulated, "--json").ok().json["ssd_reading"]
-    assert list(found["scores"]) == ["degree", "wrpr", "oracle"]
-    for entries in found["scores"].values():
-        assert [(entry["memory"], entry["bytes"], entry["rows"]) for entry in entries] == [
-            ("1.2KB", 1200, 37), ("1150", 1150, 35)
-        ]  # fmt: skip
-        for entry in entries:
-            for name, read in entry["policies"].items():
-                seconds, requests = read["seconds_per_batch"], read["requests_per_batch"]
-                assert out.count(f"{name} ") >= 6 and f"{seconds:.5f}" in out
-                # All 40 rows lie in one page: a batch, or one of the two parts that it comes in, reads it or not.
-                assert (
-                    0 <= requests <= (2 if name == "look-ahead" else 1) and read["bytes_per_batch"] == 4096 * requests
-                )
-                assert seconds == pytest.approx(requests / 100_000)
-    several = tiering_cli(*simulated, "--fanouts", "2", "--json").ok().json["evaluations"]
-    assert several[0]["ssd_reading"] == found != several[1]["ssd_reading"]
-
-
-def test_the_disk_is_measured(tiering_cli, scored, tmp_path, monkeypatch):
-    """The directory's disk, as `tiering doctor --ssd` measures it; nothing stays there."""
-    from tiering.pipeline import doctor
-
-    graph, scores = scored
-    asked = []
-
-    def measured(folder, size, seconds):
-        asked.append(folder)
-        return {"reads_per_second": 5000.0, "bytes_per_second": 1e8}
-
-    monkeypatch.setattr(doctor, "measure_disk", measured)
-    judge = ("evaluate", graph, *scores, *BATCHES, "--fanouts", "3", "--fanouts", "2", "--rows-in-memory", "1KiB")
-    found = tiering_cli(*judge, "--ssd-model", f"measured:{tmp_path}", "--json").ok().json["evaluations"]
-    assert asked == [tmp_path]  # once for all fanouts
-    models = [each["ssd_reading"]["ssd_model"] for each in found]
-    assert models == [{"reads_per_second": 5000, "bytes_per_second": 1e8}] * 2
-
-
-@pytest.mark.slow
-def test_the_table_in_the_docs_is_what_is_printed(tiering_cli, shared_data, repository, tmp_path, monkeypatch):
-    """Seconds of reading from SSD: the page's own commands on cnr-2000 print the page's own tables."""
-    page = (repository / "docs/evaluate.md").read_text()
-    section = page[page.index("## Seconds of reading from SSD") : page.index("All rows lie on SSD")]
-    (model,) = re.findall(r"`disk.json` is `(.*?)`", section)
-    indented = [line[4:] for line in section.splitlines() if line.startswith("    ")]
-    score, judge, more, *printed = indented
-    monkeypatch.chdir(tmp_path)
-    Path("disk.json").write_text(model)
-    tiering_cli("import", shared_data / "cnr-2000", "--out", "graph").ok()
-    tiering_cli(*score.split()[1:]).ok()
-    out = tiering_cli(*judge.removesuffix("\\").split()[1:], *more.split()).ok().out
-    lines = [line.rstrip() for line in out.splitlines() if line.strip() and not line.startswith("─")]
-    begin = next(k for k, line in enumerate(lines) if line.startswith("Read from SSD"))
-    assert lines[begin:-1] == [line for line in printed if line.strip()]
-
-
 def test_the_code_in_the_docs_runs(chain, repository, monkeypatch):
     monkeypatch.chdir(chain)
     (code,) = re.findall(r"^```python\n(.*?)^```$", (repository / "docs/evaluate.md").read_text(), re.M | re.S)
@@ -288,11 +212,6 @@ REFUSALS = {
     "no tier for the rest": (["--gpu", "10%", "--cpu", "10%"], ["no tier", "ssd"]),
     "block": (["--block", "8KiB"], ["block", "up to the page", "4 KiB"]),
     "row bytes text": (["--row-bytes", "node=big"], ["big"]),
-    "memory without a disk": (["--rows-in-memory", "1KiB"], ["--ssd-model"]),
-    "no model": (["--rows-in-memory", "1KiB", "--ssd-model", "nowhere.json"], ["nowhere.json"]),
-    "a directory as model": (["--rows-in-memory", "1KiB", "--ssd-model", "/"], ["/", "directory"]),
-    "measured where": (["--rows-in-memory", "1KiB", "--ssd-model", "measured"], ["measured:", "'measured'"]),
-    "measured nowhere": (["--rows-in-memory", "1KiB", "--ssd-model", "measured:/nowhere"], ["measured:/nowhere"]),
     "plot": (["--plot", "curves.doc"], ["curves.doc", ".png"]),
     "plot directory": (["--plot", "nowhere/curves.png"], ["nowhere"]),
 }

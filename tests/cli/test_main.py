@@ -186,7 +186,7 @@ from tiering.cli.main import main
 folder = {str(tmp_path)!r}
 for line in (
     "import tiny --out g", "score g --out s", "evaluate g --scores s --fanouts 5 --epochs 1",
-    "evaluate g --batch-size 4 --fanouts 2 --rows-in-memory 1KiB --ssd-model disk.json",
+    "plan g --batch-size 4 --fanouts 2 --disk disk.json",
     "reorder g --scores s --out r", "layout r --cpu 20% --ssd d --out l", "check l --full", "info l",
 ):
     assert main(line.split()) == 0, line

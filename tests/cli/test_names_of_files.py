@@ -61,7 +61,7 @@ def test_in_python(folder: Path, name: str, bad: str) -> None:
         "score graph --out x --train BAD",
         "score graph --out x --executor local --shards 2 --store BAD", "reorder graph --scores BAD --out x",
         "layout graph --ssd BAD --out x", "export graph --out BAD", "check BAD", "info BAD", "trace BAD",
-        "run BAD", "doctor BAD", "evaluate graph --ssd-model BAD --rows-in-memory 10%", "generate BAD",
+        "run BAD", "doctor BAD", "plan graph --price BAD", "generate BAD",
     ],
 )  # fmt: skip
 def test_on_the_command_line(line: str, bad: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -137,7 +137,7 @@ def test_toy_graphs(tmp_path, seed):
         for node_type, table in toy.tables.items():
             expected = table.view(np.uint8).reshape(table.shape[0], -1)[layout.graph.new_to_old(node_type)]
             np.testing.assert_array_equal(read_rows(layout.path, node_type), expected)
-    whole = write_layout(reordered, tmp_path / "whole", gpu="auto", adjacency_cache="auto", scores=scores)
+    whole = write_layout(reordered, tmp_path / "whole", gpu=everything, adjacency_cache="auto", scores=scores)
     for side in whole.split["predicted"].values():
         assert side["served"] == pytest.approx(side["reads"]) and side["saved"] == pytest.approx(side["seconds"])
 

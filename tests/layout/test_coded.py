@@ -181,7 +181,18 @@ def test_numbers_and_names_that_are_refused(tiering_cli, prepare, tmp_path, numb
     row, column, value = number
     rows = np.zeros((40, 6), "int64" if "whole numbers" in words else "float64" if value == 1e300 else "float32")
     rows[row, column] = value
-    command = ("layout", prepare(rows), "--dtype", dtype, "--out", tmp_path / "layout", "--ssd", tmp_path / "ssd")
+    command = (
+        "layout",
+        prepare(rows),
+        "--dtype",
+        dtype,
+        "--out",
+        tmp_path / "layout",
+        "--cpu",
+        "0",
+        "--ssd",
+        tmp_path / "ssd",
+    )
     tiering_cli(*command, *(("--executor", "local", "--shards", "3") if way == "tasks" else ())).refused(words)
     assert not [path for path in tmp_path.iterdir() if "layout" in path.name or path.name == "ssd"]
 

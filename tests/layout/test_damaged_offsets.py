@@ -16,7 +16,7 @@ CASES = {
     "one falls, with lists on the GPU": (
         9,
         1 << 40,
-        ("--gpu", "50%", "--adjacency-cache", "auto"),
+        ("--gpu", "50%", "--cpu", "50%", "--adjacency-cache", "auto"),
         "indptr falls from",
     ),
 }

@@ -109,7 +109,7 @@ def test_a_peer_never_gets_more_than_its_size():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"gpu": "1TiB"}, r"gpu: 1TiB is larger than all feature data \(400 B\); use `gpu=\"auto\"`"),
+        ({"gpu": "1TiB"}, r"gpu: 1TiB is larger than all feature data \(400 B\); use `gpu=\"100%\"`"),
         ({"peer": "4x101"}, r"peer: 4 x 101 is larger than all .*`peer=\"4xauto\"`"),
         ({"gpu": "200", "cpu": "100"}, r"100 B of 400 B feature data have no tier; give ssd=DIR, or cpu=\"auto\""),
         ({"gpu": "100%", "cpu": "100"}, "cpu: the tiers before it hold all feature data; leave `cpu` out"),

@@ -130,12 +130,12 @@ def test_a_changed_feature_file_is_refused_before_anything_is_written(reordered,
 
 def test_force_replaces_the_images_too(reordered, tmp_path):
     disk, other = tmp_path / "ssd", tmp_path / "other"
-    first = write_layout(reordered, tmp_path / "layout", ssd=[disk])
+    first = write_layout(reordered, tmp_path / "layout", cpu=0, ssd=[disk])
     old = first.images[0]
     with pytest.raises(ExistsError, match="force=True"):
         write_layout(reordered, tmp_path / "layout", gpu="10%", ssd=[disk])
     assert old.exists()
-    same = write_layout(reordered, tmp_path / "layout", ssd=[disk], force=True)
+    same = write_layout(reordered, tmp_path / "layout", cpu=0, ssd=[disk], force=True)
     assert same.digest == first.digest
     second = write_layout(reordered, tmp_path / "layout", gpu="10%", ssd=[disk], force=True)
     assert not old.exists()
@@ -147,10 +147,10 @@ def test_force_replaces_the_images_too(reordered, tmp_path):
 
 
 def test_layouts_of_one_name_do_not_share_images(reordered, tmp_path):
-    one = write_layout(reordered, tmp_path / "one" / "layout", ssd=[tmp_path / "ssd"])
-    two = write_layout(reordered, tmp_path / "two" / "layout", ssd=[tmp_path / "ssd"])
+    one = write_layout(reordered, tmp_path / "one" / "layout", cpu=0, ssd=[tmp_path / "ssd"])
+    two = write_layout(reordered, tmp_path / "two" / "layout", cpu=0, ssd=[tmp_path / "ssd"])
     assert one.images != two.images
-    write_layout(reordered, tmp_path / "one" / "layout", ssd=[tmp_path / "elsewhere"], force=True)
+    write_layout(reordered, tmp_path / "one" / "layout", cpu=0, ssd=[tmp_path / "elsewhere"], force=True)
     assert tiering.check(two.path, "full") == []
 
 

@@ -23,6 +23,7 @@ from tiering.loader.batches import lookahead as looking
 from tiering.memory import own_memory
 from tiering.readahead import disk_speed
 from tiering.readahead.disk_speed import DiskSpeed
+from tiering.readahead.memory import LEAST_SLOTS
 
 SAMPLERS = {
     "uniform": {"fanouts": [3, 2]},
@@ -243,5 +244,5 @@ def test_a_large_adjacency_takes_no_memory_that_the_loader_needs(kit, build, opt
     loader = layout.loader(**options, memory=spare(2 * least))
     list(loader)
     # 15 % of what is needed are for batches to come, and 5 to 15 % of what is given, twice as much.
-    low, high = ((2 * given - 0.85) * least + looking._LEAST_SLOTS * (ROW_BYTES + 8) for given in (0.85, 0.95))
+    low, high = ((2 * given - 0.85) * least + LEAST_SLOTS * (ROW_BYTES + 8) for given in (0.85, 0.95))
     assert 0.6 * low < loader.lookahead.buffer.arena.size < 0.7 * high

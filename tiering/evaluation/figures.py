@@ -26,7 +26,7 @@ _PANEL = (3.4, 3.1)  # inches
 _RATES = "Hit rate, with 95 % intervals"
 _Panel = tuple[str, Callable[[Any], None]]
 # Okabe & Ito's palette, told apart with any colour vision; dashes and markers tell lines apart in print.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _DASHES = ("-", "--", "-.", (0, (1, 1)), (0, (7, 3)), (0, (4, 1, 1, 1, 1, 1)))
 _MARKERS = "os^Dv>X"  # one more than colours: of seven lines, too, no two look alike
 _SPACING = 0.24  # between the markers of a line, as a fraction of the panel's diagonal
@@ -226,7 +226,7 @@ def _draw_panels(figure: Any, panels: Sequence[_Panel], rows: int, columns: int,
 def _styles(result: Curves, names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Return styles by name, the same in all panels of `names`; the oracle, pale and broad, lies below the others."""
     names = [name for name in names or result.hit_rates if name != ORACLE]
-    looks = {name: _style(i, len(names), _COLOURS[i % len(_COLOURS)]) for i, name in enumerate(names)}
+    looks = {name: _style(i, len(names), COLOURS[i % len(COLOURS)]) for i, name in enumerate(names)}
     oracle = {"color": "0.72", "linewidth": 4.5, "solid_capstyle": "butt"}
     return {ORACLE: oracle, **{name: look for name, look in looks.items() if name in result.hit_rates}}
 

@@ -1,15 +1,16 @@
-"""The options of an evaluation: what is counted, and what is reported."""
+"""The options of an evaluation and of a plan: what is counted, compared and reported."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tiering.errors import InputError
 from tiering.sampling.options import SamplingKeywords
-from tiering.text.options import option, parse_options, whole
+from tiering.text.options import number, option, parse_options, whole
 from tiering.text.units import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
@@ -17,13 +18,18 @@ if TYPE_CHECKING:
     from tiering.formats.user_arrays import Train
     from tiering.layout.tiers import Capacities
     from tiering.memory import Budget
-    from tiering.readahead.disk_speed import DiskSpeed
+    from tiering.readahead.disks import Disk
 
 COUNTED, TIERS = "What is counted", "Traffic of a tier plan, sizes as in `tiering layout`"
-_READING = "Seconds of reading from SSD, simulated"
+PLANNED, ASKED = "What is compared; each also as a list with commas", "What is asked"
 SHARES = (0.01, 0.02, 0.05, 0.10, 0.20, 0.40)
 """Capacities reported by default, as fractions of the bytes of all feature rows."""
 MAX_SHARES = 50
+
+
+def split_list(text: str) -> list[str]:
+    """Return the parts of a list with commas."""
+    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def _parse_shares(shares: Sequence[float] | str, name: str) -> Sequence[float]:
@@ -65,15 +71,6 @@ class EvaluationOptions:
         None, "Bytes of a row of types without features, such as learned embeddings.", "SIZE|TYPE=SIZE,..",
         panel=TIERS, cli=str | None,
     )  # fmt: skip
-    rows_in_memory: Sequence[str | int] = option(
-        (), "Memory for rows: 4GiB, or 10% of all; repeatable. All rows lie on SSD, in the order of each score. "
-        "(--memory is what this command itself may take.)", "SIZE", panel=_READING, cli=list[str] | None,
-    )  # fmt: skip
-    ssd_model: DiskSpeed | str | Path | None = option(
-        None, "The disk's speed: a JSON file with reads_per_second (of 4 KiB, at random) and bytes_per_second, or that "
-        "of the directory's disk, measured now by a file written there for a while.", "FILE|measured:DIR",
-        panel=_READING, cli=str | None,
-    )  # fmt: skip
 
     page_bytes: int = field(init=False)
     block_bytes: int = field(init=False)
@@ -106,5 +103,112 @@ class EvaluationKeywords(SamplingKeywords, total=False):
     page: str | int
     block: str | int
     row_bytes: RowBytes
-    rows_in_memory: Sequence[str | int]
-    ssd_model: DiskSpeed | str | Path | None
+
+
+@dataclass(frozen=True)
+class Prices:
+    """Prices of an hour, in any currency: of the machine, of a GiB of its memory, of a drive by the disk's name."""
+
+    currency: str
+    machine: float
+    memory_gib: float
+    disk: Mapping[str, float]
+
+    def hour(self, memory: int, disk: Disk) -> float:
+        """Return the price of an hour with `memory` bytes and the drives of a disk."""
+        drive = self.disk.get(disk.name, self.disk.get(disk.name.rpartition("x")[2], 0.0))
+        return self.machine + self.memory_gib * memory / 2**30 + drive * disk.drives
+
+    @classmethod
+    def read(cls, path: Path) -> Prices:
+        """Read a TOML file: ``currency``, ``machine``, ``memory_gib``, and by disk in ``[disk]``, all an hour."""
+        from tiering.readahead.disks import read_toml
+
+        document = {"currency": "USD", "machine": 0.0, "memory_gib": 0.0, "disk": {}, **read_toml(path)}
+        disk = document["disk"]
+        figures = [document["machine"], document["memory_gib"], *(disk.values() if isinstance(disk, dict) else [None])]
+        known = document.keys() == {"currency", "machine", "memory_gib", "disk"} and isinstance(
+            document["currency"], str
+        )
+        if not known or not all(isinstance(price, (int, float)) and price >= 0 for price in figures):
+            raise InputError(
+                f"{path}: expected currency, and prices of an hour of 0 or more: machine, memory_gib, and a table "
+                f"[disk] of disks such as nvme-gen4, found {document}"
+            )
+        return cls(**document)
+
+
+_TARGET = re.compile(r"^\s*epoch\s*(?:<=?|:)?\s*(\d+(?:\.\d+)?)\s*(s|min|h)\s*$")
+_UNITS = {"s": 1, "min": 60, "h": 3600}
+
+
+@dataclass(frozen=True)
+class PlanOptions:
+    """Options of what `tiering plan` compares; `InputError` where one does not fit."""
+
+    rows_in_memory: Sequence[str | int | Budget] = option(
+        (), "Memory of the training process, for rows and batches: 8GiB, 50% of the machine's. Default: from all rows "
+        "in memory down to a sixteenth. (--memory is what this command itself may take.)", "SIZE,..", panel=PLANNED,
+        cli=str | None, from_cli=split_list,
+    )  # fmt: skip
+    disk: Sequence[str | Disk] = option(
+        ("nvme-gen4",), "Disks: by name (docs/plan.md), several as 2xnvme-gen4; a JSON file as of doctor; measured: "
+        "that of G, or measured:DIR, by a file written there for a while.", "NAME|FILE|measured,..", panel=PLANNED,
+        cli=str, cli_default="nvme-gen4", from_cli=split_list,
+    )  # fmt: skip
+    dtype: Sequence[str] = option(
+        ("auto",), "How rows are stored, as in `tiering layout`.", "DTYPE,..", panel=PLANNED, cli=str,
+        cli_default="auto", from_cli=split_list,
+    )  # fmt: skip
+    step_seconds: float | None = option(
+        None, "Training's own time for a batch: an epoch takes no less.", "S", panel=ASKED,
+        parse=number(lambda value: value > 0, "seconds above 0", none=True),
+    )  # fmt: skip
+    target: str | None = option(None, "Find the least memory for an epoch such as 'epoch 20s'.", "TEXT", panel=ASKED)
+    price: str | Path | None = option(
+        None, "Prices of an hour, TOML: currency, machine, memory_gib, [disk] by name.", "FILE", panel=ASKED,
+        cli=Path | None,
+    )  # fmt: skip
+    page: str | int = option("4KiB", "Page of the SSD tier.", "SIZE", panel=PLANNED, cli=str, cli_default="4KiB")
+
+    page_bytes: int = field(init=False)
+    prices: Prices | None = field(init=False)
+    target_seconds: float | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        from tiering.codecs import AUTO, CODECS
+        from tiering.layout.tiers import parse_page
+
+        for name in ("rows_in_memory", "disk", "dtype"):  # one of them stands for itself
+            value = getattr(self, name)
+            vars(self)[name] = tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else (value,)
+        vars(self).update(parse_options(type(self), vars(self)))
+        if not self.disk or not self.dtype:
+            raise InputError("disk, dtype: expected at least one of each, found none; leave the option out")
+        for dtype in self.dtype:
+            if dtype not in (AUTO, *CODECS):
+                raise InputError(f"dtype: expected {', '.join((AUTO, *CODECS))}, found {dtype!r}")
+        seconds = None
+        if self.target is not None:
+            if not (match := _TARGET.match(self.target)):
+                raise InputError(f"target: expected such as 'epoch 20s' or 'epoch 5min', found {self.target!r}")
+            seconds = float(match[1]) * _UNITS[match[2]]
+        prices = None if self.price is None else Prices.read(Path(self.price))
+        vars(self).update(page_bytes=parse_page(self.page), prices=prices, target_seconds=seconds)
+
+
+class PlanKeywords(SamplingKeywords, total=False):
+    """Keywords of `plan_epochs`, for editors."""
+
+    seed: int
+    train: Train
+    threads: int | str | None
+    memory: str | int | Budget | None
+    row_bytes: RowBytes
+    rows_in_memory: Sequence[str | int | Budget]
+    disk: Sequence[str | Disk]
+    dtype: Sequence[str]
+    step_seconds: float | None
+    target: str | None
+    price: str | Path | None
+    page: str | int

@@ -9,7 +9,6 @@ from typing import Any
 
 from tiering.evaluation.cache_order import ASSUMED, ORACLE, LinkTraffic
 from tiering.evaluation.figures import Curves, Rates, draw_evaluation
-from tiering.evaluation.ssd_reading import STATIC, SsdReading
 from tiering.formats.layout import TIERS
 from tiering.text.description import Described, Part, Plot, Table
 from tiering.text.units import format_bytes, format_count, format_share
@@ -21,7 +20,7 @@ _LINKS = {"gpu_memory": "GPU memory", "peer_link": "peer link", "host_link": "ho
 class Evaluation(Curves, Described):
     """Hit rates and curves of each score and of the oracle, and what else was counted; shows itself.
 
-    `tiers` and `ssd_reading` are there where they were asked for.
+    `tiers` are there where they were asked for.
     """
 
     touched_rows: int  # rows accessed at least once
@@ -31,7 +30,6 @@ class Evaluation(Curves, Described):
     """``gpu``, ``peer``, ``num_peers``, ``cpu``, ``ssd`` as given; ``page_bytes``, ``block_bytes``."""
     adjacency: dict[str, Any]  # lists that sampling read: `tiering.evaluation.counting.count_list_reads`
     seen: dict[str, range]  # per pre-sampled score of the same run (seed): the epochs it has counted
-    ssd_reading: SsdReading | None = None
 
     @property
     def overlap(self) -> list[str]:
@@ -66,7 +64,6 @@ class Evaluation(Curves, Described):
         document["types"] = {name: asdict(entry) for name, entry in self.types.items()}
         scores = {name: traffic.to_json() for name, traffic in (self.tiers or {}).items()}
         document["tiers"] = None if self.tiers is None else {"capacities": self.capacities, "scores": scores}
-        document["ssd_reading"] = None if self.ssd_reading is None else self.ssd_reading.to_json()
         seen = {name: [seen.start, seen.stop] for name, seen in self.seen.items()}
         first, count = self.epochs.start, len(self.epochs)
         document["epochs"] = {"first": first, "count": count, "seen": seen, "overlap": self.overlap}
@@ -103,8 +100,6 @@ def evaluation_tables(result: Evaluation, several: bool = False) -> list[Part]:
         parts.append(Table(title, ("type", "score", "of all reads", "of all rows", *capacities), rows, left=2))
     if result.tiers is not None:
         parts += _traffic_tables(result, result.tiers)
-    if result.ssd_reading is not None:
-        parts += _reading_tables(result.ssd_reading)
     rows_per_batch = format_count(round(result.accesses / max(1, result.batches)))
     summary = (
         f"{format_count(result.accesses)} reads in {format_count(result.batches)} batches of "
@@ -162,23 +157,6 @@ def _read_table(result: Evaluation) -> Table:
             if label or len(parts) > 1:
                 rows.append((label, part, format_count(round(read)), *cells))
     return Table("Read per epoch, from wherever it lies", ("", "", "reads", "bytes", "bytes a read"), rows, left=2)
-
-
-def _reading_tables(reading: SsdReading) -> list[Part]:
-    """Return one table for each size of memory: cost of each policy, for each score's order on disk."""
-    parts: list[Part] = []
-    for size, first in enumerate(next(iter(reading.scores.values()))):
-        rows: list[tuple[str, ...]] = []
-        for name, sizes in reading.scores.items():
-            for policy, read in sizes[size].policies.items():
-                amounts = (f"{read.seconds:.5f}", format_count(round(read.requests)), format_bytes(read.bytes))
-                static = policy == STATIC
-                rows.append((name if static else "", policy, *amounts, "" if static else str(sizes[size].choice)))
-        resident = f"{first.memory} ({format_bytes(first.bytes)}, {format_count(first.rows)} rows)"
-        columns = ("rows in order of", "policy", "I/O seconds", "requests", "bytes", "")
-        parts.append(Table(f"Read from SSD per batch, simulated, with {resident} in memory", columns, rows, left=2))
-    counted = f"the last {format_count(reading.counted)} of {format_count(reading.batches)} batches"
-    return [*parts, f"Simulated: {counted}, those before fill the memory; a disk of {reading.speed}"]
 
 
 def _rates(rates: Rates, name: str) -> Iterator[str]:

@@ -12,7 +12,6 @@ import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,7 +31,6 @@ from tiering.evaluation.counting import Bootstrap, ReferenceEpochs, count_list_r
 from tiering.evaluation.figures import TypeResult
 from tiering.evaluation.options import EvaluationOptions
 from tiering.evaluation.result import Evaluation
-from tiering.evaluation.ssd_reading import ReadingMemory, ReadingSpec
 from tiering.formats.graph import Graph
 from tiering.formats.scores import GIVEN, Scores
 from tiering.formats.user_arrays import Train, resolve_train
@@ -76,8 +74,7 @@ def evaluate(
     tiers
         Sizes of tiers (`tiering.layout.tiers.parse_capacities`), to report what they would move.
     memory
-        Memory to stay within (`evaluation_memory`). Where it is short, fewer threads sample; the result is the same,
-        but for simulated reading, which has fewer batches then.
+        Memory to stay within (`evaluation_memory`). Where it is short, fewer threads sample; the result is the same.
     **options
         Fields of `EvaluationOptions`. By default ``first_epoch`` is the first that no score
         of the same seed has counted (`unseen_epoch`), so that all scores predict.
@@ -95,13 +92,10 @@ def evaluate(
     spec = MetricSpec(rows, asked, tiers)
     if tiers is not None:  # refuse sizes that no score fits, before anything is counted
         rows.plan_tiers([np.broadcast_to(np.float64(0), count) for count in rows.counts], tiers)
-    reading = ReadingSpec.parse(rows, asked.rows_in_memory, asked.page_bytes, asked.ssd_model)
     budget, trained = parse_memory(memory), sum(ids.size for ids in nodes.values())
     need = evaluation_memory(graph, rows, how, scores=len(scores), ssd=tiers is not None and tiers.ssd, train=trained)
-    room = None if reading is None else ReadingMemory.plan(budget, need, rows, reading.max_bytes)
-    samplers = need.threads(budget if room is None else budget.without(room.bytes), workers)
+    samplers = need.threads(budget, workers)
     epochs = ReferenceEpochs(make_sampler(graph, how), nodes, how, range(first, first + asked.epochs), samplers)
-    batches = None if reading is None or room is None else reading.sample(epochs, room)
     orders = {name: spec.cut(rows.join_scores(graph, name, score), workers) for name, score in scores.items()}
     kinds = list(enumerate(rows.types)) if asked.resamples else []
     accesses, hits = epochs.count([(t, o.buckets[rows.slice_type(i)]) for o in orders.values() for i, t in kinds])
@@ -114,9 +108,6 @@ def evaluate(
         "train_nodes": {t: int(ids.size) for t, ids in nodes.items()}, "node_types": list(rows.types),
     }  # fmt: skip
     ssd_reads = _count_ssd_reads(spec, epochs, orders)
-    if reading is not None and batches is not None:
-        values = chain(((n, rows.join_scores(graph, n, score)) for n, score in scores.items()), [(ORACLE, truth)])
-        about["ssd_reading"] = reading.simulate(((name, rows.sort(own, workers)) for name, own in values), batches)
     about |= {"batches": epochs.batches, "touched_rows": int(np.count_nonzero(truth)), "accesses": int(truth.sum())}
     return compute(spec, orders, truth, hits, Bootstrap(hits.shape[1], asked.resamples, how.seed), ssd_reads, **about)
 

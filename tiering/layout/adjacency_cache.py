@@ -129,7 +129,7 @@ def gpu_budget(gpu: Size | None, tables: Sequence[RankedTable], relations: Seque
     if budget > everything:
         raise InputError(
             f"gpu: {gpu.text} is larger than all feature data and adjacency lists ({format_bytes(everything)}); "
-            "use `--gpu auto` to place everything there"
+            "give no more than that"
         )
     return budget
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
@@ -12,10 +13,11 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from tiering.errors import InputError
 from tiering.text.options import choice, option
-from tiering.text.units import Size, parse_size
+from tiering.text.units import Size, parse_bytes, parse_size
 
 if TYPE_CHECKING:
     from tiering.layout.cost_model import AccessCosts
+    from tiering.layout.sizes import TierRoom
     from tiering.layout.tiers import Capacities
 
 Pathlike = str | os.PathLike[str]
@@ -34,6 +36,7 @@ class LayoutKeywords(TypedDict, total=False):
     fit: Pathlike | None
     edge_features: str
     dtype: str | Sequence[str]
+    step_memory: str | int | None
 
 
 @dataclass(frozen=True)
@@ -45,16 +48,22 @@ class LayoutOptions:
     """
 
     gpu: str | int | None = option(
-        None, "Rows every GPU holds: 8GiB, 3% of all feature bytes, auto: the rest; with --adjacency-cache lists too.",
+        None, "Rows every GPU holds: 8GiB, 3% of all feature bytes; auto: its free memory less a training step's; with "
+        "--adjacency-cache lists too. Default, without --peer and --cpu: auto where there is a GPU.",
         "SIZE|auto", cli=str | None,
     )  # fmt: skip
     peer: str | None = option(None, "Rows interleaved over P GPUs, SIZE on each: 4x8GiB.", "PxSIZE")
     cpu: str | int | None = option(
-        None, "Rows in host memory: 64GiB, 20%. Default: all that is left if no --ssd.", "SIZE|auto", cli=str | None
-    )
+        None, "Rows in host memory: 64GiB, 20%, 0: none; auto: what is free, less what a loader takes. Default: auto "
+        "without other sizes, or without --ssd.", "SIZE|auto", cli=str | None,
+    )  # fmt: skip
     ssd: Pathlike | Sequence[Pathlike] = option(
         (), "Directory of a stripe file; once for each SSD. The rest of the rows goes there, page by page.", "DIR",
         cli=list[Path] | None,
+    )  # fmt: skip
+    step_memory: str | int | None = option(
+        None, "For --gpu auto: memory of a GPU that a training step takes. Default: that of GraphSAGE of width 256 for "
+        "a batch that is sampled now.", "SIZE", cli=str | None,
     )  # fmt: skip
     page: str | int = option("4KiB", "Unit of SSD reads, a power of two.", "SIZE", cli=str, cli_default="4KiB")
     adjacency_cache: str | int | None = option(
@@ -79,6 +88,7 @@ class LayoutOptions:
         cli=list[str] | None, cli_default="auto",
     )  # fmt: skip
     measured: AccessCosts | None = None  # costs that were measured for `fit`
+    room: TierRoom | None = None  # memory of the machine, by which automatic sizes are chosen; None: all rows fit
     capacities: Capacities = field(init=False)
     page_bytes: int = field(init=False)
     folders: tuple[Path, ...] = field(init=False)  # directories of `ssd`, absolute
@@ -113,6 +123,8 @@ class LayoutOptions:
                 recorded["fit"] = "auto" if str(self.fit) == "auto" else str(Path(self.fit).absolute())
             if self.fit is None or self.measured is not None:
                 recorded["gpu_times"] = costs.to_json()
+        if self.step_memory is not None:
+            recorded["step_memory"] = parse_bytes(self.step_memory, "step memory")
         if self.edge_features == "none":
             recorded["edge_features"] = self.edge_features
         dtypes = _parse_dtypes(self.dtype)
@@ -128,6 +140,20 @@ class LayoutOptions:
             dtypes=dtypes,
             recorded=recorded,
         )
+
+    @property
+    def automatic(self) -> list[str]:
+        """Tiers whose sizes the machine decides."""
+        none = self.capacities.gpu is None and self.peer is None and self.cpu is None
+        asked = {"gpu": none or str(self.gpu) == "auto", "cpu": none or str(self.cpu) == "auto"}
+        asked["cpu"] |= self.cpu is None and not self.folders
+        return [tier for tier, chosen in asked.items() if chosen]
+
+    def with_capacities(self, capacities: Capacities) -> LayoutOptions:
+        """Return the same options with other sizes of tiers; the record keeps what was asked for."""
+        options = copy(self)
+        vars(options).update(capacities=capacities)
+        return options
 
     def dtype_of(self, table: str) -> str:
         """Return the dtype by which the rows of a table are to be stored."""

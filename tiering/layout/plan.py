@@ -18,6 +18,7 @@ from tiering.formats.ssd_rows import SsdRows
 from tiering.layout.adjacency_cache import CacheSplit, divide_gpu
 from tiering.layout.inputs import LayoutInput
 from tiering.layout.options import LayoutOptions
+from tiering.layout.sizes import ChosenSizes, choose_sizes
 from tiering.layout.tiers import Capacities, RankedTable, plan_tiers
 from tiering.memory import Budget
 from tiering.reorder.arrays import source_of
@@ -45,6 +46,7 @@ class LayoutPlan:
     steps: tuple[StepEstimate, ...] = ()
     notes: tuple[str, ...] = ()
     first: tuple[str, ...] = ()
+    sizes: ChosenSizes | None = None  # of the tiers, where the machine decides
 
     @property
     def units(self) -> int:
@@ -128,7 +130,8 @@ class LayoutPlan:
         ]
         graph, places = StepEstimate("graph", "copied" if copied else "hard links", 0, copied, copied), self.places(out)
         places[out] += copied
-        steps, notes = (*self.steps, *fits, *rows, graph), self.notes + self.first
+        sizes = () if self.sizes is None else tuple(": ".join(row) for row in self.sizes.rows)
+        steps, notes = (*self.steps, *fits, *rows, graph), self.notes + self.first + sizes
         return StageEstimate("layout", out, steps, places, base_memory(budget), notes)
 
     def _row_step(self, entry: TypeLayout, table: FeatureTable | EncodedTable, budget: Budget) -> StepEstimate:
@@ -164,6 +167,17 @@ def _memory_tier_bytes(entry: TypeLayout) -> int:
 
 def plan_layout(source: LayoutInput, options: LayoutOptions, budget: Budget) -> LayoutPlan:
     """Plan a layout: how tiers are shared, what is written where, with how much memory."""
+    sizes, automatic = None, options.automatic if source.tables else []
+    if options.room is not None and automatic:
+        lists = sum(own.bytes for own in source.lists)
+        asked = options.capacities, automatic, options.room, source.bytes, lists, len(options.folders)
+        sizes = choose_sizes(*asked)
+        options = options.with_capacities(sizes.capacities)
+    return replace(_plan_sized(source, options, budget), sizes=sizes)
+
+
+def _plan_sized(source: LayoutInput, options: LayoutOptions, budget: Budget) -> LayoutPlan:
+    """Plan a layout whose sizes are known."""
     capacities = options.capacities
     if source.order is None:
         return _plan_unranked(source, options)

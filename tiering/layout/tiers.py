@@ -142,7 +142,7 @@ def _fill(
         return [table.rows for table in tables]
     limit = size.of(total)
     if size.bytes is not None and limit * parts > total:
-        asked, everything = (size.text, "auto") if tier != "peer" else (f"{parts} x {size.text}", f"{parts}xauto")
+        asked, everything = (size.text, "100%") if tier != "peer" else (f"{parts} x {size.text}", f"{parts}xauto")
         raise InputError(
             f"{tier}: {asked} is larger than all feature data ({format_bytes(total)}); "
             f"use `--{tier} {everything}` to place everything there"

@@ -56,6 +56,7 @@ from tiering.run.carrier import Carrier
 from tiering.run.files import JoinedFile, PartitionRange, join_step, make_files, missing_files, place_files
 from tiering.run.job import Job
 from tiering.run.step import OutputFile
+from tiering.text.description import to_text
 from tiering.text.progress import note, progress
 from tiering.text.units import parse_threads
 
@@ -92,12 +93,14 @@ def write_layout(
     plan = plan_layout(source, options, budget)
     carrier = plan.choose_carrier(carrier, budget)
     recorded = {"graph": graph.digest, **({} if scores is None else {"scores": scores.digest})}
-    provenance: dict[str, Any] = {"stage": "layout", "options": options.recorded, "inputs": recorded}
+    asked = {**options.recorded, **({} if plan.sizes is None else {"chosen": plan.sizes.bytes})}
+    provenance: dict[str, Any] = {"stage": "layout", "options": asked, "inputs": recorded}
     # The graph's digest covers the content of the feature files at the import.
     identity = {**provenance, "inputs": {**recorded, **table_states(source.tables)}}
     with ArtifactWriter(out, "layout", force=force, identity=identity, reads=(graph, scores)) as writer:
-        for text in plan.first:
-            note(f"note: {text}")
+        lines = [] if plan.sizes is None else to_text([plan.sizes.table]).splitlines()
+        for text in (*filter(None, lines), *(f"note: {text}" for text in plan.first)):
+            note(text)
         journal, body = writer.journal, plan.to_body()
         shutil.rmtree(writer.path / SCRATCH, ignore_errors=True)
         if not journal.done:  # else the space is reserved

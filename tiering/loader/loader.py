@@ -20,7 +20,7 @@ from tiering.loader.batches.lookahead import Lookahead
 from tiering.loader.batches.pipeline import StageTimes, run_stages
 from tiering.loader.gpu import device as gpu_device
 from tiering.loader.gpu.batches import GpuBatches, GpuSampler
-from tiering.loader.memory import check_mapped, decide_memory, mapped_files
+from tiering.loader.memory import check_mapped, decide_memory
 from tiering.loader.options import FeatureSource, LoaderOptions, ReadOptions
 from tiering.loader.process import require_torch, warn_once
 from tiering.loader.processes.machine import find_rank, host_group
@@ -31,6 +31,7 @@ from tiering.loader.tables.gather import FeatureRows, TieredFeatures
 from tiering.loader.tables.ssd import find_depth
 from tiering.loader.targets import LinkTargets, NodeTargets, Plan, Targets, as_array
 from tiering.readahead.disk_speed import QueueDepth
+from tiering.readahead.memory import mapped_files
 from tiering.sampling import SampledBatch, make_sampler
 from tiering.sampling.plan import id_array
 from tiering.text.description import Described, Fields, Part

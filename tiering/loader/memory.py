@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tiering.artifacts.artifact import Artifact
 from tiering.errors import FormatError
 from tiering.formats.layout import Layout
 from tiering.loader.options import LoaderOptions
@@ -16,9 +15,8 @@ from tiering.loader.processes.peers import PeerGroup
 from tiering.loader.tables.delivery import Delivery
 from tiering.loader.tables.ssd import preload_bytes
 from tiering.memory import Budget, parse_memory
+from tiering.readahead.memory import BatchMemory, all_rows_fit, mapped_files
 from tiering.sampling import SampledBatch
-
-_MAPPED_SHARE = 1 / 3  # of memory, for files that sampling reads through the page cache
 
 
 @dataclass(frozen=True)
@@ -32,11 +30,6 @@ class MemoryDecision:
     workers: int  # threads that sample
     kept_bytes: int | None  # most memory for batches sampled ahead; None: a share of the budget
     machine: MachineProcesses | None  # processes that have one buffer; the first owns it and reads for all
-
-
-def page_cache_for(mapped: int, room: int) -> int:
-    """Return the bytes of `room` that are left to the page cache for `mapped` bytes of files."""
-    return min(mapped, int(_MAPPED_SHARE * room))
 
 
 def decide_memory(
@@ -59,8 +52,8 @@ def decide_memory(
         workers, mapped = int(options.pipeline.workers), sum(len(file) for _, file in mapped_files(layout.graph))
     sizes = {t: Delivery.of(layout, layout.type_layout(t), options.reading.dtype) for t in layout.feature_types}
     batch_bytes = sum(sample.nodes[t].size * delivery.out_bytes for t, delivery in sizes.items())
-    outputs = 0 if on_gpu else (int(options.pipeline.prefetch) + 2) * int(1.25 * batch_bytes)
-    work = outputs + (2 * workers + 2) * 4 * sample.nbytes
+    need = BatchMemory.of(0 if on_gpu else batch_bytes, sample.nbytes, int(options.pipeline.prefetch), workers)
+    outputs, work = need.outputs, need.work
     rows = sum(preload_bytes(layout, t, options.reading) for t in cold)
     if group is not None:
         same = {
@@ -73,19 +66,10 @@ def decide_memory(
         outputs, work = sum(machine.needs("outputs")), sum(machine.needs("work"))
     elif on_gpu and memory == "auto":  # the other processes lock as much
         budget = budget.without(budget.left() - budget.left() // rank.world_size)
-    fits = options.reading.engine != "bam" and rows + work + page_cache_for(mapped, budget.left()) <= budget.left()
+    fits = options.reading.engine != "bam" and all_rows_fit(rows + work, mapped, budget.left())
     if machine is not None:
         fits = machine.ask_owner(fits)
     return MemoryDecision(fits, budget, outputs, mapped, workers, gpu_kept_bytes, machine)
-
-
-def mapped_files(artifact: Artifact) -> Iterator[tuple[Path, mmap.mmap]]:
-    """Yield the files of an artifact, and of its parts, that are mapped by now."""
-    for name, array in artifact.manifest.arrays.items():
-        if isinstance(mapping := getattr(array, "_mmap", None), mmap.mmap):
-            yield artifact.path / name, mapping
-    for part in artifact.parts().values():
-        yield from mapped_files(part)
 
 
 def check_mapped(files: Sequence[tuple[Path, mmap.mmap]]) -> None:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 A = TypeVar("A", bound=Artifact)
 FOLDERS = {"import": "graph", "score": "scores", "reorder": "reordered", "layout": "layout"}
 """Directory of each stage's artifact, stages in the order in which they run."""
-MEASURED = ("name", "format", "content", "checksum_features", "reached", "gpu_times")
+MEASURED = ("name", "format", "content", "checksum_features", "reached", "gpu_times", "chosen")
 """Options that a stage records without having been asked for them: they hold still."""
 
 

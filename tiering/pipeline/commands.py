@@ -28,6 +28,7 @@ from tiering.formats.shape import GraphShape
 from tiering.formats.user_arrays import Train, UserValues
 from tiering.layout.options import LayoutOptions
 from tiering.memory import parse_memory
+from tiering.pipeline.sizes import measure_room
 from tiering.pipeline.sources import (
     CHECKSUM_FEATURES,
     import_options,
@@ -295,6 +296,7 @@ def layout(
     known = None if scores is None else run.open(scores, Scores)
     read = (base,) if known is None else (base, known)
     run.check_output(read, asked.folders)
+    asked = measure_room(asked, base)
     if isinstance(base, GraphShape):
         plan = plan_layout(LayoutInput.expected(base, asked), asked, budget := parse_memory(run.memory))
         return run.estimate(plan.stage(run.path, budget, 0, run.planner))  # type: ignore[no-any-return]

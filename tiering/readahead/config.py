@@ -139,6 +139,17 @@ def _mean_bytes(batches: Sequence[Rows], scale: int) -> float:
     return 4 * max(1.0, scale * float(np.mean([len(batch) for batch in batches])))
 
 
+def trial_rows(tables: SsdTables, nbytes: int) -> int:
+    """Return the rows of batches, thinned ones too, that suffice to choose a configuration for a memory of `nbytes`."""
+    return 2 * min(tables.num_rows, nbytes // min(size for _, size, *_ in tables.rows))
+
+
+def enough_batches(tables: SsdTables, nbytes: int, batches: Sequence[Rows]) -> Sequence[Rows]:
+    """Return the first batches that have more than `trial_rows`, at least two."""
+    total = np.cumsum([len(batch) for batch in batches])
+    return batches[: max(2, 1 + int(np.searchsorted(total, trial_rows(tables, nbytes), "right")))]
+
+
 def hottest_rows(tables: SsdTables, pools: Sequence[tuple[int, int]], scale: int = 1) -> Rows:
     """Return about the rows that a buffer with `pools` holds in the end: the lowest ranks, as many of each type."""
     totals = {row_bytes: sum(count for count, size, *_ in tables.rows if size == row_bytes) for row_bytes, _ in pools}
@@ -202,6 +213,55 @@ def choose_config(
     best = min([best, *map(cheapest, between)], key=cost)
     figures = {name: scale * getattr(best, name) for name in ("seconds", "reads", "read_bytes")}
     return replace(best, **figures)
+
+
+@dataclass(frozen=True)
+class EpochCost:
+    """Reads of an epoch, and the fraction of the rows of its batches that are not read for them."""
+
+    seconds: float
+    reads: float
+    read_bytes: float
+    hit_rate: float
+
+
+def price_epoch(
+    tables: SsdTables,
+    pools: Sequence[tuple[int, int]],
+    before: Sequence[Rows],
+    batches: Sequence[Rows],
+    speed: DiskSpeed,
+    choice: ReadaheadConfig,
+    number: int,
+    scale: int = 1,
+) -> EpochCost:
+    """Return the cost of an epoch of `number` batches, from a run of consecutive ones of it, or all.
+
+    The buffer begins with `hottest_rows`, and goes through the batches `before`, which are not counted. Reads of the
+    last batches, whose window and horizon end with the epoch, count once, those of the others as often as there are
+    such batches. `scale`: as in `choose_config`.
+    """
+    pools = [(row_bytes, max(1, slots // scale)) for row_bytes, slots in pools]
+    first, cut = ([
+        part for batch in run for part in native.cut_batch(tables.rows, tables.shape, list(pools), batch)
+    ] for run in (before, batches))  # fmt: skip
+    lists = [hottest_rows(tables, pools, scale), *first, *cut]
+    # Batches are made known whole: of the parts behind the horizon half a batch is, on average.
+    horizon = choice.horizon + math.ceil(len(cut) / len(batches) / 2)
+    rounds = native.simulate_rounds(
+        tables.rows, tables.shape, tables.images, list(pools), choice.window, horizon, lists, [choice.gap]
+    )
+    rounds = rounds[rounds[:, 0] > len(first)]
+    ends = np.cumsum([0, *map(len, lists)])
+    used, length = ends[rounds[:, 1]] - ends[rounds[:, 0]], rounds[:, 1] - rounds[:, 0]
+    seconds = [speed.seconds(*read) for read in rounds[:, 4:6].tolist()]
+    figures = np.column_stack([seconds, rounds[:, 4], rounds[:, 5], rounds[:, 3], used])
+    early = rounds[:, 1] <= len(lists) - min(horizon + choice.window, len(cut) // 2)
+    more = number * len(cut) / len(batches) - int(length.sum())
+    times = 1 + more / max(1, int(length[early].sum()))
+    total = scale * (times * figures[early].sum(axis=0) + figures[~early].sum(axis=0))
+    seconds_of_all, reads, read_bytes, missed, rows = total.tolist()
+    return EpochCost(seconds_of_all, reads, read_bytes, 1 - missed / max(1.0, rows))
 
 
 def _priced(

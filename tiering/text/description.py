@@ -43,7 +43,15 @@ class Plot:
     draw: Callable[[Any], None]
 
 
-Part: TypeAlias = Fields | Table | str | Plot
+@dataclass(frozen=True)
+class Figure:
+    """A drawing below its title, as SVG (`tiering.text.svg`); text has none."""
+
+    title: str
+    svg: str
+
+
+Part: TypeAlias = Fields | Table | str | Plot | Figure
 """Text is one line."""
 
 
@@ -102,6 +110,8 @@ def _html(part: Part) -> str:
         return _table(part.title, [f"<thead>{head}</thead>", *(_row("td", row, part.left) for row in part.rows)])
     if isinstance(part, str):
         return f"<p>{_text(part)}</p>"
+    if isinstance(part, Figure):
+        return f"<figure><figcaption>{_text(part.title)}</figcaption>\n{part.svg}</figure>"
     drawn = _svg(part.draw)
     if drawn is None:
         return ""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import atexit
 import logging
-import math
 import os
 import threading
 import time
 import weakref
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
@@ -23,7 +22,7 @@ from tiering import native
 from tiering.errors import InputError
 from tiering.formats.layout import Layout
 from tiering.loader.batches.pipeline import PipelineStage
-from tiering.loader.memory import MemoryDecision, page_cache_for
+from tiering.loader.memory import MemoryDecision
 from tiering.loader.options import LoaderOptions
 from tiering.loader.process import ForkLock, warn_once
 from tiering.loader.processes.client import BufferClient, ClientEpoch
@@ -34,17 +33,16 @@ from tiering.loader.tables.ssd import find_depth
 from tiering.loader.tables.ssd_buffer import SsdBuffer, buffer_name
 from tiering.readahead.config import (
     KNOWN_SHARE,
-    NUMBERS_SHARE,
     UNLIMITED,
     ReadaheadConfig,
     Rows,
     SsdTables,
     choose_config,
-    divide_slots,
-    known_bytes,
     max_known,
+    trial_rows,
 )
-from tiering.readahead.disk_speed import MAX_READ, DiskSpeed, measured_speed
+from tiering.readahead.disk_speed import DiskSpeed, measured_speed
+from tiering.readahead.memory import BufferMemory
 from tiering.text.units import format_bytes, format_count, parse_threads
 
 if TYPE_CHECKING:
@@ -59,7 +57,6 @@ Sampled: TypeAlias = "SampledBatch | GpuSample"  # ids of types with rows on SSD
 Draw: TypeAlias = Callable[[int], Sampled]  # samples a batch by its number
 RowsAhead: TypeAlias = SsdBuffer | BufferClient  # this process's own buffer, or a client of another's
 BufferEpoch: TypeAlias = native.RowBuffer | ClientEpoch  # takes the rows of batches
-_LEAST_SLOTS = 64  # for rows of each size: parts of batches of a few rows each. Useful buffers have many more
 _TRIAL_SECONDS, _TRIAL_BATCHES = 1.5, 4096  # most sampling before the first epoch, to choose the window by
 
 
@@ -295,62 +292,44 @@ class Lookahead:
         self.depth = find_depth(layout, self._options.reading, self.speed)
         with ThreadPoolExecutor(1, thread_name_prefix="tiering-trial") as pool:  # a thread that works on a GPU is ours
             samples, rows = pool.submit(self._sample_trial, order, draw).result()
-        sizes = Counter[int]()
-        for batch in rows:
-            sizes.update(tables.row_bytes_of(batch))
-        buffer = self._buffers.get(self._key)
-        numbers = int(NUMBERS_SHARE * self._decision.budget.left()) if buffer is None else buffer.numbers_bytes
-        pools = self._new_pools(samples, sizes, numbers) if buffer is None else buffer.pools
         windows = None if memory.window == "auto" else [min(int(memory.window), UNLIMITED)]
-        most = max_known(numbers, rows, tables.thinning)
-        self.choice = choose_config(tables, pools, rows, self.speed, windows, most, tables.thinning)
+        buffer, scale = self._buffers.get(self._key), tables.thinning
         if buffer is None:
-            if windows is None:  # what is not known ahead is the buffer's
-                numbers = min(numbers, known_bytes(self.choice, rows, tables.thinning))
-                pools = self._new_pools(samples, sizes, numbers)
+            slots_room = None if self._drives is None else self._drives.slots_room
+            needs, budget = self._buffer_memory(samples), self._decision.budget
+            plan = needs.plan(tables, budget, rows, self.speed, windows, slots_room)
             shared = self._decision.machine is not None
             reading = replace(self._options.reading, depth=self.depth.depth)
-            buffer = SsdBuffer(layout, self._features, tables, pools, reading, shared, self._drives)
-            buffer.numbers_bytes = numbers
+            buffer = SsdBuffer(layout, self._features, tables, plan.pools, reading, shared, self._drives)
+            buffer.numbers_bytes, self.choice = plan.numbers, plan.choice
             self._buffers[self._key] = buffer
+        else:
+            most = max_known(buffer.numbers_bytes, rows, scale)
+            self.choice = choose_config(tables, buffer.pools, rows, self.speed, windows, most, scale)
         self.buffer = buffer
         _log.info(
             "%s: buffer of %s for rows of the ssd tier (%s), %s; disks: %s; %s; estimate: %.4f s of reading a batch",
             layout.path, format_bytes(buffer.nbytes),
-            ", ".join(f"{format_count(slots)} of {row_bytes} bytes" for row_bytes, slots in pools),
+            ", ".join(f"{format_count(slots)} of {row_bytes} bytes" for row_bytes, slots in buffer.pools),
             self.choice, self.speed, self.depth, self.choice.seconds,
         )  # fmt: skip
         return samples
 
-    def _new_pools(
-        self, samples: Mapping[int, Sampled], sizes: Mapping[int, int], numbers: int
-    ) -> list[tuple[int, int]]:
-        """Return the slots that fit the memory without `numbers` bytes; `BudgetError` if these are few.
-
-        `numbers` are those of rows of batches to come; `sizes`: sampled rows by bytes.
-        """
-        tables, decision = self.tables, self._decision
+    def _buffer_memory(self, samples: Mapping[int, Sampled]) -> BufferMemory:
+        """Return the needs of a new buffer."""
+        decision = self._decision
         processes = 1 if decision.machine is None else decision.machine.size
         nodes = max(sum(ids.size for ids in s.nodes.values()) for s in samples.values())
         edges = max(sum(e.src.size for hop in s.hops for e in hop.values()) for s in samples.values())
-        fixed = sum((
-            decision.output_bytes,
-            processes * (2 * decision.workers + 2) * (48 * nodes + 16 * edges),  # samplers
-            native.buffer_staging_bytes(tables.rows, tables.shape, tables.images, self.depth.depth, MAX_READ),
-            native.lookahead_state_bytes(tables.num_rows, 0),
-        ))  # fmt: skip
-        least = sum(_LEAST_SLOTS * (row_bytes + 8) for row_bytes in sizes)
-        needed = math.ceil((fixed + least) / (1 - KNOWN_SHARE - NUMBERS_SHARE))
-        decision.budget.require(needed, "the loader's buffer for rows of the ssd tier, and batches,")
-        left = decision.budget.left()
-        room = left - fixed - math.ceil(KNOWN_SHARE * left) - numbers
-        room = room - page_cache_for(decision.mapped_bytes, room) if self._drives is None else self._drives.slots_room
-        return divide_slots(tables, max(least, room), sizes)
+        return BufferMemory.of(
+            self.tables, decision.output_bytes, decision.mapped_bytes, nodes, edges, self.depth.depth, decision.workers,
+            processes,
+        )  # fmt: skip
 
     def _sample_trial(self, order: Sequence[int], draw: Draw) -> tuple[dict[int, Sampled], list[Rows]]:
         """Sample the first batches of an epoch; return those that memory may keep, and the thinned rows of all."""
         tables, samples, rows = self.tables, dict[int, Sampled](), list[Rows]()
-        enough = 2 * min(tables.num_rows, self._decision.budget.left() // min(size for _, size, *_ in tables.rows))
+        enough = trial_rows(tables, self._decision.budget.left())
         start, total, held = time.perf_counter(), 0, 0
         for place, batch in enumerate(order[:_TRIAL_BATCHES]):
             sample = draw(batch)

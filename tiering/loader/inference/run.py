@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import pairwise
@@ -12,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tiering import native
 from tiering.artifacts.checksum import digest_bytes
 from tiering.artifacts.file_writer import FileWriter, appending_memory
 from tiering.artifacts.manifest import External, Manifest
@@ -36,8 +34,9 @@ from tiering.loader.inference.layers import (
 from tiering.loader.tables.delivery import Delivery
 from tiering.loader.targets import find_nodes
 from tiering.memory import Budget, parse_memory
-from tiering.readahead.config import KNOWN_SHARE, NUMBERS_SHARE, SsdTables, choose_config, divide_slots, max_known
-from tiering.readahead.disk_speed import DiskSpeed
+from tiering.readahead.config import SsdTables
+from tiering.readahead.disk_speed import DEPTH, DiskSpeed
+from tiering.readahead.memory import BufferMemory
 from tiering.run.plan import SMALL, Estimate, StageEstimate, StepEstimate, base_memory
 from tiering.text.options import whole
 from tiering.text.progress import progress
@@ -153,7 +152,7 @@ class Inference:
         for number, table in enumerate(self._tables):
             view = self._view(number)
             budget, written = self._budget(number), RowsEntry.total(table)
-            read, how = self._estimate_reads(view, number, budget.left())
+            read, how = self._estimate_reads(view, number, budget)
             edges = sum(int(run.edges.sum()) for run in self._runs[number].values())
             scratch = written if number < len(self._tables) - 1 else 0
             kept = 0 if scratch else written
@@ -163,24 +162,18 @@ class Inference:
         left = {self._out: RowsEntry.total(self._tables[-1])}
         return Estimate((StageEstimate("inference", self._out, tuple(steps), left, base_memory(self._limit)),))
 
-    def _estimate_reads(self, view: Layout, number: int, room: int) -> tuple[int, str]:
+    def _estimate_reads(self, view: Layout, number: int, budget: Budget) -> tuple[int, str]:
         """Return the bytes that a layer reads of the ssd tier, and of which form its reading is."""
         tables, whole = self._cold_tables(view), self._cold_bytes(view)
-        if whole <= room or not self._layers[number].neighbours:
-            return whole, "" if whole <= room else "front to back"
+        if whole <= budget.left() or not self._layers[number].neighbours:
+            return whole, "" if whole <= budget.left() else "front to back"
         runs = [run.since(b, b + 1) for run in self._runs[number].values() for b in range(len(run.edges))]
         chosen = runs[:: -(-len(runs) // _SAMPLED)]
         nodes = (self._empty(next(self._blocks(self._layout, number, run, features=None))[0]) for run in chosen)
         rows = [tables.thinned(tables.among(ids)) for ids in nodes]
-        sizes = Counter[int]()
-        for batch in rows:
-            sizes.update(tables.row_bytes_of(batch))
-        flying = 3 * tables.thinning * sum(size * n for size, n in sizes.items()) // len(rows)  # batches on their way
-        free = max(1, int((1 - KNOWN_SHARE) * room) - flying - native.lookahead_state_bytes(tables.num_rows, 0))
-        pools = divide_slots(tables, free, sizes)
-        known = max_known(int(NUMBERS_SHARE * room), rows, tables.thinning)
-        choice = choose_config(tables, pools, rows, _SPEED, None, known, tables.thinning)
-        read = int(choice.read_bytes * len(runs))
+        mean = tables.thinning * sum(int(tables.row_sizes(batch).sum()) for batch in rows) // len(rows)
+        plan = BufferMemory.of(tables, 3 * mean, 0, 0, 0, DEPTH).plan(tables, budget, rows, _SPEED)
+        read = int(plan.choice.read_bytes * len(runs))
         return read, f"{read / max(1, whole):.1f} tables"
 
     def _cold_tables(self, view: Layout) -> SsdTables:

@@ -1,0 +1,329 @@
+"""Reading of an epoch from SSD, predicted before a layout exists, for sizes of memory, disks and stored dtypes.
+
+All rows lie on SSD in the order of a score. Some batches are sampled; the loader's own division of its memory, choice
+of a window and plan of reads are then run on them (`tiering.readahead`), and a model of the disk prices the reads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import astuple, dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from tiering.codecs import AUTO, CODECS, DELIVERED
+from tiering.errors import InputError
+from tiering.evaluation.cache_order import FEATURES, IntArray, RowBytes, Rows, Score, competing_rows
+from tiering.evaluation.options import PlanOptions
+from tiering.evaluation.predictions import EpochPredictions, PredictedEpoch
+from tiering.formats.encoded_rows import EncodedTable, encoded_table
+from tiering.formats.graph import Graph
+from tiering.formats.ssd_rows import SsdRows
+from tiering.formats.user_arrays import Train, resolve_train
+from tiering.memory import FLOORS, Budget, parse_memory
+from tiering.readahead.config import Rows as DiskRows
+from tiering.readahead.config import SsdTables, enough_batches, price_epoch
+from tiering.readahead.disk_speed import QueueDepth
+from tiering.readahead.disks import Disk, find_disk
+from tiering.readahead.memory import BatchMemory, BufferMemory, all_rows_fit, mapped_files, room_for_all
+from tiering.sampling import EpochPlan, SamplingOptions, make_sampler
+from tiering.sampling import batches as cut_batches
+from tiering.sampling.memory import batch_bytes
+from tiering.text.progress import progress
+from tiering.text.units import format_bytes, format_count, parse_size, parse_threads
+
+RUNS = 5
+"""Samples of consecutive batches, each from another epoch: their spread is the error."""
+SHARE, LEAST_BATCHES = 0.01, 64
+"""Fraction of the batches of an epoch that all samples have together, and least batches of one; few are all taken."""
+LADDER, SPAN = 7, 32
+"""Sizes of memory by default: as many, from what holds all rows down to one in `SPAN`, or the least."""
+RESIDENT = FLOORS["trace"]  # bytes of a training process that has loaded torch, before its loader is made
+_STUDENT = 2.776  # 97.5 % quantile of Student's t with `RUNS` - 1 degrees of freedom
+_CLOSE = 1.03  # ratio to which a least memory is found
+
+
+def predict(
+    graph: Graph,
+    sampling: SamplingOptions,
+    *,
+    scores: Score | None = None,
+    train: Train = None,
+    row_bytes: RowBytes = None,
+    threads: int | str | None = None,
+    memory: str | int | Budget | None = None,
+    **options: Any,
+) -> EpochPredictions:
+    """Predict seconds of I/O, requests, bytes and hit rate of an epoch after the first, by memory, disk and dtype.
+
+    Parameters
+    ----------
+    graph
+        A reordered graph, whose order is that of the rows on SSD; or another one with `scores`.
+    scores
+        An artifact, or one vector per node type, in original ids, by which rows would be ordered.
+    train
+        Training nodes, where the graph's own split is not meant.
+    row_bytes
+        Bytes of a row of types without features: see `competing_rows`. They count as float32.
+    memory
+        Memory that the prediction itself may take.
+    **options
+        Fields of `PlanOptions`.
+
+    Returns
+    -------
+    EpochPredictions
+        One `PredictedEpoch` for each dtype, disk and memory, in this order, memory ascending.
+
+    Raises
+    ------
+    InputError
+        For a graph without training nodes or row sizes, and memory that has no room for the loader's batches.
+
+    Notes
+    -----
+    Cost: `RUNS` samples of batches, together `SHARE` of an epoch's and at least `LEAST_BATCHES` each, and some ten
+    simulations of a sample for each prediction. Memory: 8 bytes per row where rows are ordered by `scores`, one batch
+    per thread, and 4 bytes per row of the sampled batches (of a large table one row in eight).
+    """
+    asked, how = PlanOptions(**options), sampling
+    rows = competing_rows(graph, row_bytes)
+    if not rows.bytes_known:
+        raise InputError(
+            f"{graph.path}: the graph has no features, and reading takes rows of known size; say what a row has with "
+            "--row-bytes"
+        )
+    disks = [disk if isinstance(disk, Disk) else find_disk(disk) for disk in asked.disk]
+    seeds, workers = resolve_train(graph, train, how.seed), parse_threads(threads)
+    stored = [StoredRows.of(graph, rows, dtype, asked.page_bytes) for dtype in asked.dtype]
+    budget, batches = parse_memory(memory), -(-sum(ids.size for ids in seeds.values()) // how.batch_size)
+    need, each = 56 * rows.size if scores is not None else 0, batch_bytes(graph, how)
+    budget.require(need + each, f"plan: the order of {format_count(rows.size)} rows, and a batch,")
+    workers = max(1, min(workers, (budget.left() - need) // max(1, each)))
+    positions = None if scores is None else _positions(graph, rows, scores, workers)
+    if scores is None and graph.order is None:
+        raise InputError(f"{graph.path}: expected a reordered graph, or scores to order its rows by; give --scores S")
+    sample = BatchSample.draw(graph, how, seeds, rows, stored, positions, workers)
+    predictor = Predictor(sample, stored, disks, batches)
+    sizes = sorted(map(_budget, asked.rows_in_memory), key=lambda size: size.limit) or predictor.ladder()
+    cells = []
+    with progress(len(stored) * len(disks) * len(sizes), "simulating reads", "epoch") as bar:
+        for number, disk in ((n, d) for n in range(len(stored)) for d in disks):
+            for size in sizes:
+                cells.append(predictor.epoch(number, disk, size))
+                bar.update()
+    found = EpochPredictions(
+        cells, batches, RUNS * sample.length, {disk.name: disk for disk in disks}, asked.step_seconds, asked.prices,
+        {"bytes": rows.bytes, **how.to_json()},
+    )  # fmt: skip
+    if asked.target_seconds is None:
+        return found
+    pairs = ((n, d) for n in range(len(stored)) for d in disks)
+    least = [predictor.least_memory(n, d, asked.target_seconds, found.step_total) for n, d in pairs]
+    return replace(found, target=asked.target_seconds, least=least)
+
+
+def _budget(size: str | int | Budget) -> Budget:
+    """Return the memory of a loader in a training process."""
+    if isinstance(size, Budget):
+        return size
+    if parse_size(size, "rows in memory").bytes == 0:
+        raise InputError(f"rows in memory: expected a size such as 8GiB, found {size!r}")
+    return parse_memory(size, RESIDENT)
+
+
+def _positions(graph: Graph, rows: Rows, scores: Score, threads: int) -> dict[str, Any]:
+    """Return the rank of each node by type in the order of `scores`."""
+    order, positions = rows.sort(rows.join_scores(graph, "scores", scores), threads), {}
+    for index, (node_type, own) in enumerate(zip(rows.types, rows.split(order), strict=True)):
+        positions[node_type] = np.empty(own.size, np.uint32)
+        positions[node_type][own - int(rows.starts[index])] = np.arange(own.size, dtype=np.uint32)
+    return positions
+
+
+@dataclass(frozen=True)
+class StoredRows:
+    """All rows as one dtype stores them: bytes of a row by type, stored and delivered."""
+
+    rows: Rows
+    dtype: str
+    page: int
+    sizes: tuple[int, ...]
+    delivered: tuple[int, ...]
+    _tables: dict[int, SsdTables] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, graph: Graph, rows: Rows, dtype: str, page: int) -> StoredRows:
+        """Return the rows of a graph stored as `dtype`, which is a codec or ``auto``, as `tiering layout` has it."""
+        sizes, delivered, names = [], [], []
+        for node_type, row_bytes, origin in zip(rows.types, rows.row_bytes, rows.origins, strict=True):
+            table = graph.feature_table(node_type) if origin == FEATURES else None
+            if table is None:
+                name = "float32" if dtype == AUTO else dtype
+                size = row_bytes if name == "float32" else CODECS[name].stored_bytes(row_bytes // 4)
+            else:
+                coded = encoded_table(table, dtype, f"{graph.path}: {node_type}", look=True)
+                name, size = (coded.name if isinstance(coded, EncodedTable) else coded.dtype), coded.row_bytes
+                row_bytes = row_bytes if name == table.dtype or table.dtype in DELIVERED else 4 * table.dim
+            sizes.append(max(1, size))
+            delivered.append(row_bytes)
+            names.append(name)
+        label = names[0] if len(set(names)) == 1 else dtype
+        return cls(rows, label, page, tuple(sizes), tuple(delivered))
+
+    def tables(self, drives: int) -> SsdTables:
+        """Return the rows as in a layout that has nothing but an ssd tier."""
+        if drives not in self._tables:
+            sizes = list(zip(self.rows.counts, self.sizes, strict=True))
+            unit, places = SsdRows.plan_all(sizes, self.page, drives)
+            entries = [
+                (count, size, place.first_unit, place.stride, place.rows_per_unit)
+                for (count, size), place in zip(sizes, places, strict=True)
+            ]
+            self._tables[drives] = SsdTables(
+                list(self.rows.types), entries, [0] * len(entries), (unit, self.page), drives
+            )
+        return self._tables[drives]
+
+    @cached_property
+    def bytes(self) -> int:
+        """Bytes of all rows."""
+        return sum(count * size for count, size in zip(self.rows.counts, self.sizes, strict=True))
+
+
+@dataclass(frozen=True)
+class BatchSample:
+    """Sampled batches: `RUNS` runs of `length` consecutive ones, the first that of the loader's own trial."""
+
+    length: int
+    runs: list[list[list[DiskRows]]]  # by stored dtype and run: rows of each batch, thinned
+    first: IntArray  # rows of the first batch by type
+    sampled: int  # bytes of its nodes and edges
+    nodes: int  # most of a batch
+    edges: int
+    mapped: int  # bytes of the graph's files that sampling has mapped
+
+    @classmethod
+    def draw(
+        cls, graph: Graph, how: SamplingOptions, seeds: Mapping[str, Any], rows: Rows,
+        stored: Sequence[StoredRows], positions: Mapping[str, Any] | None, threads: int,
+    ) -> BatchSample:  # fmt: skip
+        """Sample the runs; each begins at another place of an epoch of its own."""
+        sampler, tables = make_sampler(graph, how), [each.tables(1) for each in stored]
+
+        def sample(plan: EpochPlan, number: int) -> tuple[list[DiskRows], IntArray, int, int, int]:
+            batch = sampler.sample(plan[number], epoch=plan.epoch, batch=number)
+            places = {t: batch.nodes[t] if positions is None else positions[t][batch.nodes[t]] for t in rows.types}
+            parts = [places[t] + rows.starts[index] for index, t in enumerate(rows.types)]
+            joined = np.sort(np.concatenate(parts)).astype(np.uint32)
+            counts = np.array([ids.size for ids in places.values()], np.int64)
+            nodes = sum(ids.size for ids in batch.nodes.values())
+            return [table.thinned(joined) for table in tables], counts, batch.nbytes, nodes, batch.num_edges
+
+        def keys() -> Iterator[tuple[int, EpochPlan, int]]:
+            for run in range(RUNS):
+                plan = cut_batches(seeds, how.batch_size, run, seed=how.seed)
+                begin = run * (len(plan) - length) // max(1, RUNS - 1)
+                yield from ((run, plan, begin + number) for number in range(length))
+
+        count = len(cut_batches(seeds, how.batch_size, 0, seed=how.seed))
+        length = count if count < 2 * LEAST_BATCHES else max(LEAST_BATCHES, math.ceil(SHARE * count / RUNS))
+        runs: list[list[list[DiskRows]]] = [[[] for _ in range(RUNS)] for _ in stored]
+        sizes: list[tuple[Any, ...]] = []
+        with ThreadPoolExecutor(threads) as pool, progress(RUNS * length, "sampling", "batch") as bar:
+            for (run, *_), (thinned, *size) in zip(keys(), pool.map(lambda k: sample(*k[1:]), keys()), strict=True):
+                for of_dtype, own in zip(runs, thinned, strict=True):
+                    of_dtype[run].append(own)
+                sizes.append(tuple(size))
+                bar.update()
+        mapped = sum(len(file) for _, file in mapped_files(graph))
+        nodes, edges = (max(size[part] for size in sizes[:length]) for part in (2, 3))
+        return cls(length, runs, sizes[0][0], sizes[0][1], nodes, edges, mapped)
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """Predictions from one sample of the batches of an epoch."""
+
+    sample: BatchSample
+    stored: Sequence[StoredRows]
+    disks: Sequence[Disk]
+    batches: int  # of an epoch
+
+    def batch_memory(self, number: int) -> BatchMemory:
+        """Return the memory of the loader's batches where rows are stored as dtype `number`."""
+        rows = int(self.sample.first @ np.array(self.stored[number].delivered))
+        return BatchMemory.of(rows, self.sample.sampled)
+
+    def buffer_memory(self, number: int, disk: Disk) -> BufferMemory:
+        """Return the needs of the loader's buffer."""
+        sample, depth = self.sample, QueueDepth.choose("auto", disk.speed, disk.drives).depth
+        tables, outputs = self.stored[number].tables(disk.drives), self.batch_memory(number).outputs
+        return BufferMemory.of(tables, outputs, sample.mapped, sample.nodes, sample.edges, depth)
+
+    def limits(self, number: int, disk: Disk) -> tuple[int, int]:
+        """Return the least memory of a loader, and that which holds all rows, in bytes."""
+        everything = room_for_all(self.stored[number].bytes + self.batch_memory(number).work, self.sample.mapped)
+        least = min(everything, self.buffer_memory(number, disk).minimum)
+        return RESIDENT + least, RESIDENT + everything
+
+    def ladder(self) -> list[Budget]:
+        """Return sizes of memory up to the least that holds all rows of every dtype."""
+        limits = [self.limits(number, disk) for number in range(len(self.stored)) for disk in self.disks]
+        least, everything = max(low for low, _ in limits), max(high for _, high in limits)
+        sizes = {round_up(int(size)) for size in np.geomspace(max(least, everything // SPAN), everything, LADDER)}
+        return [Budget(size, format_bytes(size), RESIDENT) for size in sorted(sizes)]
+
+    def epoch(self, number: int, disk: Disk, budget: Budget) -> PredictedEpoch:
+        """Predict an epoch after the first with the memory of `budget`."""
+        stored, sample = self.stored[number], self.sample
+        tables, scale = stored.tables(disk.drives), stored.tables(disk.drives).thinning
+        base = PredictedEpoch(budget.limit, disk.name, stored.dtype, load_bytes=stored.bytes)
+        if all_rows_fit(stored.bytes + self.batch_memory(number).work, sample.mapped, budget.left()):
+            return base
+        memory, trial = self.buffer_memory(number, disk), enough_batches(tables, budget.left(), sample.runs[number][0])
+        if budget.left() < memory.minimum:
+            raise InputError(
+                f"rows in memory: {budget.text} ({format_bytes(budget.limit)}): a loader takes at least "
+                f"{format_bytes(budget.limit - budget.left() + memory.minimum)} here for its process, batches and "
+                "reads; give more, or make batches smaller"
+            )
+        plan = memory.plan(tables, budget, trial, disk.speed)
+        runs = sample.runs[number]
+        costs = [
+            price_epoch(tables, plan.pools, runs[at - 1], run, disk.speed, plan.choice, self.batches, scale)
+            for at, run in enumerate(runs)
+        ]
+        seconds, reads, read, hits = np.mean([astuple(cost) for cost in costs], axis=0).tolist()
+        error = _STUDENT * float(np.std([cost.seconds for cost in costs], ddof=1)) / math.sqrt(RUNS)
+        figures = {"seconds": seconds, "error": error, "requests": reads, "bytes": read, "hit_rate": hits}
+        return replace(base, load_bytes=0, **figures, choice=plan.choice)
+
+    def least_memory(self, number: int, disk: Disk, seconds: float, steps: float) -> PredictedEpoch | None:
+        """Return the epoch with least memory that takes at most `seconds`; ``None`` if `steps` alone take longer."""
+        low, high = self.limits(number, disk)
+
+        def predicted(limit: int) -> PredictedEpoch:
+            return self.epoch(number, disk, Budget(limit, format_bytes(limit), RESIDENT))
+
+        best = predicted(high)
+        if steps > seconds:
+            return None
+        if (least := predicted(low)).seconds <= seconds:
+            return least
+        while high > _CLOSE * low:
+            middle = math.isqrt(low * high)
+            found = predicted(middle)
+            low, high, best = (low, middle, found) if found.seconds <= seconds else (middle, high, best)
+        return best
+
+
+def round_up(size: int) -> int:
+    """Return a size of at least so many bytes that has few digits: 1/64 more at most."""
+    step = 1 << max(0, size.bit_length() - 7)
+    return -(-size // step) * step

@@ -1,0 +1,179 @@
+"""Predicted epochs: their table, the knee in words, their plot, what they cost."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from tiering.evaluation.figures import COLOURS, open_figure
+from tiering.evaluation.options import Prices
+from tiering.readahead.config import ReadaheadConfig
+from tiering.readahead.disks import Disk
+from tiering.text.description import Described, Part, Plot, Table
+from tiering.text.units import format_bytes, format_count, format_seconds, format_small_seconds
+
+_SIZE = (7.2, 4.2)  # inches
+
+
+@dataclass(frozen=True)
+class PredictedEpoch:
+    """Reading of an epoch after the first, with one memory, disk and stored dtype."""
+
+    memory: int  # bytes that the process of the loader may hold
+    disk: str
+    dtype: str
+    seconds: float = 0.0  # of I/O
+    error: float = 0.0  # half of the 95 % interval of `seconds`, from repeated samples of batches
+    requests: float = 0.0
+    bytes: float = 0.0  # read from the disk
+    hit_rate: float = 1.0  # fraction of the rows of batches that are not read for them
+    load_bytes: int = 0  # of all rows, where all fit into memory: they are read once, before the first epoch
+    choice: ReadaheadConfig | None = None  # window, horizon and gap of the loader; ``None`` where all rows fit
+
+    @property
+    def all_fit(self) -> bool:
+        """Whether all rows lie in memory."""
+        return self.choice is None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        choice = self.choice and {name: getattr(self.choice, name) for name in ("window", "horizon", "gap")}
+        return {**asdict(self), "all_fit": self.all_fit, "choice": choice}
+
+
+@dataclass(frozen=True)
+class EpochPredictions(Described):
+    """Predicted epochs, by dtype, disk and ascending memory; shows itself."""
+
+    epochs: list[PredictedEpoch]
+    batches: int  # of an epoch
+    sampled: int  # batches that were sampled
+    disks: Mapping[str, Disk]
+    step_seconds: float | None = None  # of training's own work for a batch
+    prices: Prices | None = None
+    parameters: dict[str, Any] = field(default_factory=dict)
+    target: float | None = None  # seconds of an epoch that were asked for
+    least: Sequence[PredictedEpoch | None] = ()  # by dtype and disk: that with least memory which meets the target
+
+    @property
+    def step_total(self) -> float:
+        """Seconds of training's own work in an epoch; 0 where it is not known."""
+        return self.batches * (self.step_seconds or 0.0)
+
+    def epoch_seconds(self, epoch: PredictedEpoch) -> float:
+        """Return the time of an epoch: that of reading or of training, whichever is longer, because they overlap."""
+        return max(epoch.seconds, self.step_total)
+
+    def epoch_cost(self, epoch: PredictedEpoch) -> float:
+        """Return what the machine costs during an epoch."""
+        hour = 0.0 if self.prices is None else self.prices.hour(epoch.memory, self.disks[epoch.disk])
+        return hour * self.epoch_seconds(epoch) / 3600
+
+    def lines(self) -> Iterator[tuple[str, list[PredictedEpoch]]]:
+        """Yield the epochs of each disk and dtype, memory ascending, with their label."""
+        for (disk, dtype), epochs in groupby(self.epochs, key=lambda epoch: (epoch.disk, epoch.dtype)):
+            yield f"{disk}, {dtype}", list(epochs)
+
+    def knee(self, epochs: Sequence[PredictedEpoch]) -> PredictedEpoch:
+        """Return the knee of a line: the least memory with which steps take as long as reading.
+
+        Without `step_seconds` it is the point farthest below the chord of the curve (Satopaa et al., ICDCSW'11).
+        """
+        if self.step_seconds:
+            return next((epoch for epoch in epochs if epoch.seconds <= self.step_total), epochs[-1])
+        first, last = epochs[0], epochs[-1]
+
+        def below(epoch: PredictedEpoch) -> float:
+            right = (epoch.memory - first.memory) / max(1, last.memory - first.memory)
+            return (first.seconds - epoch.seconds) / max(1e-12, first.seconds - last.seconds) - right
+
+        return max(epochs, key=below)
+
+    def describe(self) -> list[Part]:
+        """Return the table, the knee of each line in words, and the curves."""
+        columns = ["memory", "disk", "stored as", "read", "requests", "hits", "I/O an epoch", "±"]
+        columns += ["epoch"] * bool(self.step_seconds) + ["cost"] * (self.prices is not None)
+        table = Table("Reading of an epoch, predicted", columns, [self._row(epoch) for epoch in self.epochs])
+        words = [f"{label}: {'; '.join(self._words(epochs))}" for label, epochs in self.lines()]
+        figures = [f"{name}: {disk.speed} ({disk.device})" for name, disk in self.disks.items()]
+        share = f"{format_count(self.sampled)} sampled batches; an epoch has {format_count(self.batches)}"
+        return [table, *words, *self._target_lines(), *figures, share, Plot("Predicted epoch by memory", self.draw)]
+
+    def _row(self, epoch: PredictedEpoch) -> list[str]:
+        time, size = format_small_seconds(epoch.seconds), format_bytes(epoch.bytes)
+        row = [format_bytes(epoch.memory), epoch.disk, epoch.dtype, size, format_count(round(epoch.requests))]
+        row += [f"{100 * epoch.hit_rate:.1f} %", time, format_small_seconds(epoch.error)]
+        if epoch.all_fit:
+            row[3:] = ["all rows fit", "-", "100 %", "none", "-"]
+        row += [format_seconds(self.epoch_seconds(epoch))] if self.step_seconds else []
+        return row + ([f"{self.epoch_cost(epoch):.3g} {self.prices.currency}"] if self.prices is not None else [])
+
+    def _words(self, epochs: Sequence[PredictedEpoch]) -> Iterator[str]:
+        """Yield what more memory brings, and where it stops to bring much."""
+        knee, full = self.knee(epochs), next((epoch for epoch in epochs if epoch.all_fit), None)
+        at, time = format_bytes(knee.memory), format_small_seconds(self.epoch_seconds(knee))
+        if self.step_seconds and knee.seconds > self.step_total:
+            steps = format_small_seconds(self.step_total)
+            yield f"{at}: epoch {time}, bound by the disk at every size that was tried; steps alone take {steps}"
+        elif self.step_seconds:
+            bound = "the least that was tried" if knee is epochs[0] else f"below {at} it is bound by the disk"
+            yield f"{at}: epoch {time}, bound by the steps; {bound}"
+        elif knee is not epochs[0] and not knee.all_fit:
+            least = f"{format_small_seconds(epochs[0].seconds)} with {format_bytes(epochs[0].memory)}"
+            yield f"the knee is at {at}: {time} of I/O an epoch, after {least}"
+        if full is not None:
+            load = format_small_seconds(full.load_bytes / self.disks[full.disk].speed.bytes_per_second)
+            yield f"with {format_bytes(full.memory)} all rows lie in memory, read once at the start in about {load}"
+
+    def _target_lines(self) -> Iterator[str]:
+        names = [label for label, _ in self.lines()]
+        for label, epoch in zip(names, self.least, strict=False):
+            asked = f"{label}: an epoch of {format_seconds(self.target or 0)}"
+            if epoch is None:
+                yield f"{asked} takes faster steps: {format_seconds(self.step_total)} without reading"
+            else:
+                read = "all rows lie in memory" if epoch.all_fit else f"{format_small_seconds(epoch.seconds)} of I/O"
+                yield f"{asked} takes {format_bytes(epoch.memory)}: {read}"
+
+    def draw(self, figure: Any) -> None:
+        """Draw seconds of an epoch by memory on a ``matplotlib.figure.Figure``, a line for each disk and dtype."""
+        figure.set_size_inches(*_SIZE)
+        axes = figure.subplots()
+        for number, (label, epochs) in enumerate(self.lines()):
+            memory, seconds = (
+                [of(epoch) for epoch in epochs] for of in (lambda e: e.memory / 2**30, self.epoch_seconds)
+            )
+            errors, colour = [epoch.error for epoch in epochs], COLOURS[number % len(COLOURS)]
+            axes.errorbar(memory, seconds, errors, label=label, color=colour, marker="os^Dv"[number % 5], capsize=3)
+        if self.step_seconds:
+            axes.axhline(self.step_total, color="0.6", linestyle="--", label="steps alone")
+        axes.set(xlabel="memory of the loader, GiB", ylabel="seconds an epoch", ylim=(0, None))
+        axes.grid(True, color="0.88", linewidth=0.8)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(frameon=False, fontsize=9)
+
+    def plot(self, path: str | os.PathLike[str]) -> Path:
+        """Draw the curves into a file, whose ending chooses the format."""
+        figure = open_figure(Path(path))
+        self.draw(figure)
+        figure.savefig(path, dpi=150)
+        return Path(path)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the document of ``--json``, which docs/plan.md describes."""
+        epochs = [
+            {**epoch.to_json(), "epoch_seconds": self.epoch_seconds(epoch)}
+            | ({} if self.prices is None else {"cost": self.epoch_cost(epoch)})
+            for epoch in self.epochs
+        ]
+        disks = {name: {**disk.speed.as_dict(), "device": disk.device} for name, disk in self.disks.items()}
+        document = {
+            name: getattr(self, name) for name in ("batches", "sampled", "step_seconds", "parameters", "target")
+        }
+        knees = [self.knee(line).to_json() for _, line in self.lines()]
+        least = [None if epoch is None else epoch.to_json() for epoch in self.least]
+        return {**document, "disks": disks, "epochs": epochs, "knees": knees, "least": least}

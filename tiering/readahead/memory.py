@@ -1,0 +1,132 @@
+"""The division of a loader's memory: batches, samplers, the page cache, the buffer for rows of the ssd tier."""
+
+from __future__ import annotations
+
+import math
+import mmap
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tiering import native
+from tiering.artifacts.artifact import Artifact
+from tiering.memory import Budget
+from tiering.readahead.config import (
+    KNOWN_SHARE,
+    NUMBERS_SHARE,
+    ReadaheadConfig,
+    Rows,
+    SsdTables,
+    choose_config,
+    divide_slots,
+    known_bytes,
+    max_known,
+)
+from tiering.readahead.disk_speed import MAX_READ, DiskSpeed
+
+PREFETCH, WORKERS = 2, 2
+"""Batches that a loader keeps ready, and its threads that sample, by default."""
+_MAPPED_SHARE = 1 / 3  # of memory, for files that sampling reads through the page cache
+LEAST_SLOTS = 64  # for rows of each size: parts of batches of a few rows each. Useful buffers have many more
+
+
+@dataclass(frozen=True)
+class BatchMemory:
+    """Memory of the batches of a loader, in bytes."""
+
+    outputs: int  # of batches that are ready or in the consumer's hands
+    work: int  # of these, and of batches that are being sampled
+
+    @classmethod
+    def of(cls, rows: int, sampled: int, prefetch: int = PREFETCH, workers: int = WORKERS) -> BatchMemory:
+        """Return that of batches whose delivered rows take `rows` bytes, and whose nodes and edges `sampled` bytes."""
+        outputs = (prefetch + 2) * int(1.25 * rows)
+        return cls(outputs, outputs + (2 * workers + 2) * 4 * sampled)
+
+
+def page_cache_for(mapped: int, room: int) -> int:
+    """Return the bytes of `room` that are left to the page cache for `mapped` bytes of files."""
+    return min(mapped, int(_MAPPED_SHARE * room))
+
+
+def all_rows_fit(needed: int, mapped: int, room: int) -> bool:
+    """Return whether `room` holds all rows and batches, `needed` bytes, in addition to mapped files."""
+    return needed + page_cache_for(mapped, room) <= room
+
+
+def room_for_all(needed: int, mapped: int) -> int:
+    """Return the least room for which `all_rows_fit`."""
+    return min(needed + mapped, math.ceil(needed / (1 - _MAPPED_SHARE)) + 1)
+
+
+@dataclass(frozen=True)
+class BufferMemory:
+    """The needs of a buffer for rows of the ssd tier, and what takes memory in addition, in bytes."""
+
+    fixed: int  # batches that are ready, samplers, staging memory of reads, state of the plan
+    least: int  # of the smallest buffer
+    mapped: int  # files that sampling reads through the page cache
+
+    @classmethod
+    def of(
+        cls, tables: SsdTables, outputs: int, mapped: int, nodes: int, edges: int, depth: int,
+        workers: int = WORKERS, processes: int = 1,
+    ) -> BufferMemory:  # fmt: skip
+        """Return that of batches of at most `nodes` and `edges`, with `depth` reads in flight for each stripe file."""
+        fixed = sum((
+            outputs,
+            processes * (2 * workers + 2) * (48 * nodes + 16 * edges),  # samplers
+            native.buffer_staging_bytes(tables.rows, tables.shape, tables.images, depth, MAX_READ),
+            native.lookahead_state_bytes(tables.num_rows, 0),
+        ))  # fmt: skip
+        least = sum(LEAST_SLOTS * (row_bytes + 8) for row_bytes in {size for _, size, *_ in tables.rows})
+        return cls(fixed, least, mapped)
+
+    @property
+    def minimum(self) -> int:
+        """Room that the smallest buffer takes, with batches to come."""
+        return math.ceil((self.fixed + self.least) / (1 - KNOWN_SHARE - NUMBERS_SHARE))
+
+    def plan(
+        self, tables: SsdTables, budget: Budget, batches: Sequence[Rows], speed: DiskSpeed,
+        windows: Sequence[int] | None = None, slots_room: int | None = None,
+    ) -> BufferPlan:  # fmt: skip
+        """Return the buffer for some batches, by their rows, thinned ones too; `BudgetError` if it would be small.
+
+        `windows`: as of `choose_config`. `slots_room`: bytes for slots that lie on a GPU.
+        """
+        budget.require(self.minimum, "the loader's buffer for rows of the ssd tier, and batches,")
+        left, scale, sizes = budget.left(), tables.thinning, Counter[int]()
+        for batch in batches:
+            sizes.update(tables.row_bytes_of(batch))
+
+        def pools(numbers: int) -> list[tuple[int, int]]:
+            room = left - self.fixed - math.ceil(KNOWN_SHARE * left) - numbers
+            room = room - page_cache_for(self.mapped, room) if slots_room is None else slots_room
+            return divide_slots(tables, max(self.least, room), sizes)
+
+        numbers = int(NUMBERS_SHARE * left)
+        known = max_known(numbers, batches, scale)
+        choice = choose_config(tables, pools(numbers), batches, speed, windows, known, scale)
+        if windows is None:  # what is not known ahead is the buffer's
+            numbers = min(numbers, known_bytes(choice, batches, scale))
+        return BufferPlan(pools(numbers), choice, numbers)
+
+
+@dataclass(frozen=True)
+class BufferPlan:
+    """A buffer's (bytes of a row, slots), its reading, and bytes for the numbers of rows of batches to come."""
+
+    pools: list[tuple[int, int]]
+    choice: ReadaheadConfig
+    numbers: int
+
+
+def mapped_files(artifact: Artifact) -> Iterator[tuple[Path, mmap.mmap]]:
+    """Yield the files of an artifact, and of its parts, that are mapped by now."""
+    for name, array in artifact.manifest.arrays.items():
+        if isinstance(mapping := getattr(array, "_mmap", None), mmap.mmap):
+            yield artifact.path / name, mapping
+    for part in artifact.parts().values():
+        yield from mapped_files(part)
