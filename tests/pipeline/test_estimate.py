@@ -59,7 +59,7 @@ STAGES: dict[str, dict[str, Any]] = {
     "reorder": {},
     "reorder with features": {"features": True},
     "layout": {"gpu": "10%", "peer": "3x5%", "cpu": "20%", "ssd": ["ssd0", "ssd1"], "page": 4096},
-    "layout in memory": {},
+    "layout in memory": {"cpu": "100%"},
     "layout of coded rows": {"gpu": "10%", "cpu": "20%", "ssd": ["ssd0"], "dtype": "int8"},
 }
 
