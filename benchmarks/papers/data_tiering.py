@@ -14,7 +14,7 @@ from tiering.sampling import SamplingOptions
 SCORES = {"degree": ("degree", 0), "rpr": ("rpr", 0), "wrpr": ("wrpr", 0)}
 """The paper's three: out-degree, reverse PageRank, weighted reverse PageRank."""
 FANOUTS = [12, 12, 12]
-"""Of ogbn-papers100M and WikiKG90M."""
+"""The paper's for ogbn-papers100M and WikiKG90M."""
 LEAST = {0.10: 0.35, 0.25: 0.56}
 """Hits of the hottest rows at least, over all graphs and scores (section 5.2)."""
 EDGES_AT_1 = {"WikiKG90M": 0.80, "MAG240M": 0.46, "ogbn-papers100M": 0.32}
@@ -24,7 +24,7 @@ DEEP_AT_10 = {"wrpr": 0.52, "degree": 0.28}
 LESS_AT_10, LESS_AT_25 = (0.87, 0.95), 0.97
 """Fraction of the traffic that is gone with so much of the rows on the GPU (abstract and section 5.4)."""
 ROW_BYTES = 512
-"""Of ogbn-papers100M."""
+"""Bytes of a row of ogbn-papers100M."""
 
 
 def edges_at_hottest(sample: Sample, fraction: float) -> float:
