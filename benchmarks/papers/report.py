@@ -20,6 +20,7 @@ from benchmarks.pages import describe_machine, put, show_machine, write_json
 from benchmarks.papers.figures import Figure, FigureMaker, save
 from benchmarks.papers.inputs import Inputs
 from tiering.errors import MissingError, TieringError
+from tiering.text.units import format_bytes
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAPERS = ("data_tiering", "gids", "helios", "gnnlab", "uva", "ducati")
@@ -48,25 +49,26 @@ def chosen(names: Sequence[str]) -> dict[str, FigureMaker]:
     return found
 
 
-def make(names: Sequence[str], inputs: Inputs) -> dict[str, dict[str, Any]]:
-    """Return figures as JSON holds them, each with the seconds that it took."""
+def make(names: Sequence[str], inputs: Inputs, machine: str) -> dict[str, dict[str, Any]]:
+    """Return figures as JSON holds them, each with the seconds that it took on a machine."""
     done = {}
     for name, maker in chosen(names).items():
         print(f"{name} ...", file=sys.stderr, flush=True)
         start = time.perf_counter()
         figure = maker(inputs).to_json()
-        done[name] = {**figure, "seconds": round(time.perf_counter() - start, 1)}
+        done[name] = {**figure, "seconds": round(time.perf_counter() - start, 1), "machine": machine}
     return done
 
 
 def section(name: str, document: dict[str, Any]) -> str:
-    """Return the part of the page that a figure writes: picture, setting, table."""
+    """Return the part of the page that a figure writes: picture, setting with the machine, table."""
     figure = Figure.from_json(document)
     picture = f"![{figure.title}](images/papers/{name}.png)"
-    return f"{picture}\n\n{figure.setting}\n\n{figure.table()}"
+    made = f"{document['seconds']} s on {document['machine']}."
+    return f"### {figure.title}\n\n{picture}\n\n{figure.setting} {made}\n\n{figure.table()}"
 
 
-def write_docs(docs: Path, done: dict[str, dict[str, Any]], machine: dict[str, Any]) -> None:
+def write_docs(docs: Path, done: dict[str, dict[str, Any]]) -> None:
     """Write pictures, parts of the page, and the figures in ``benchmarks/papers.json``, keeping others there."""
     path, pictures = docs / "benchmarks" / "papers.json", docs / "images" / "papers"
     kept = json.loads(path.read_text())["figures"] if path.exists() else {}
@@ -75,7 +77,7 @@ def write_docs(docs: Path, done: dict[str, dict[str, Any]], machine: dict[str, A
     for name, document in done.items():
         save(Figure.from_json(document), pictures / f"{name}.png")
         put(docs / PAGE, BEGIN.format(name), END, section(name, document))
-        kept[name] = {**document, "machine": show_machine(machine)}
+        kept[name] = document
     write_json(path, {"figures": {name: kept[name] for name in makers() if name in kept}})
 
 
@@ -92,9 +94,10 @@ def main(argv: Sequence[str]) -> int:
     asked = parser.parse_args(argv)
     machine = describe_machine()
     print(show_machine(machine))
+    short = f"{machine['processor']}, {machine['cores']} cores, {format_bytes(machine['memory_bytes'])}"
     try:
         with tempfile.TemporaryDirectory(prefix="tiering-bench-", dir=asked.dir) as work:
-            done = make(asked.names, Inputs(asked.data, Path(work), asked.small, asked.seconds))
+            done = make(asked.names, Inputs(asked.data, Path(work), asked.small, asked.seconds), short)
     except TieringError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -105,6 +108,6 @@ def main(argv: Sequence[str]) -> int:
             save(figure, asked.pictures / f"{name}.png")
         print(f"\n{name}: {figure.title}, {document['seconds']} s\n{figure.setting}\n\n{figure.table()}")
     if asked.docs:
-        write_docs(asked.docs, done, machine)
+        write_docs(asked.docs, done)
     print(f"\npictures: {asked.docs / 'images' / 'papers' if asked.docs else asked.pictures}")
     return 0
