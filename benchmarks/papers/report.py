@@ -23,7 +23,7 @@ from tiering.errors import MissingError, TieringError
 from tiering.text.units import format_bytes
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-PAPERS = ("data_tiering", "gids", "helios", "gnnlab", "uva", "ducati")
+PAPERS = ("data_tiering", "gids", "helios", "gnnlab", "uva", "ducati", "gnndrive")
 """Modules, each with a table ``FIGURES``."""
 PAGE, BEGIN, END = "papers.md", "<!-- papers: {} -->", "<!-- papers: end -->"
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
+from importlib import import_module
 
 import numpy as np
 import plain_reading as plain
 import pytest
 
 from benchmarks.__main__ import main
-from benchmarks.papers import data_tiering, ducati, gids, gnnlab, helios, report, uva
+from benchmarks.papers import data_tiering, ducati, gids, gnndrive, gnnlab, helios, report, uva
 from benchmarks.papers.figures import PAPER, Figure, Line, Panel, save
 from benchmarks.papers.inputs import Inputs, epoch_counts, sampled_batches
+from benchmarks.programs import contention
+from tiering.memory import own_memory
 from tiering.sampling import SamplingOptions, make_sampler
 
 TWO_HOPS = SamplingOptions([5, 3], batch_size=8)
@@ -219,3 +222,45 @@ def test_the_page_has_the_committed_figures(repository):
     for name, document in figures.items():
         assert report.section(name, document) in page and (docs / "images" / "papers" / f"{name}.png").is_file()
     assert sum(path.stat().st_size for path in (docs / "images" / "papers").iterdir()) < 400_000
+
+
+@pytest.mark.parametrize("side", ["map", "ginex", "ours"])
+def test_sides_of_gnndrive_sample_and_extract(inputs, side):
+    """Without a group: every side times both stages; sampling alone reads nothing."""
+    options = {
+        **gnndrive.prepare(inputs, 16), "memory": 8 << 20, "loader_memory": own_memory() + (256 << 20), "threads": 2,
+        "seconds": 0.02, "superbatch": 2, "fanouts": [3, 3], "batch_size": 8,
+    }  # fmt: skip
+    run = getattr(contention, f"run_{side}")
+    both, alone = run(options, True), run(options, False)
+    assert min(both[name] for name in ("sampling", "extraction", "batch", "batches")) > 0
+    assert 8 <= both["rows"] <= 8 * 16 and alone["sampling"] > 0
+
+
+def test_missing_rows_of_ginex_are_read(inputs):
+    options = gnndrive.prepare(inputs, 16)
+    rows = np.fromfile(options["table"], np.float32).reshape(-1, 16)
+    assert np.array_equal(rows, np.load(f"{options['folder']}/data/node_feat.npy"))
+    absent, cache = np.array([5, 77, 4000], np.uint32), np.full((9, 16), 7, np.float32)
+    found = contention.fill(contention.open_table(options["table"], 4096, 16, 2), cache, 5, absent, 2)
+    assert np.array_equal(found[:3], rows[absent]) and (found[3:] == 7).all()
+
+
+def test_lines_leave_out_runs_that_ended_early():
+    lines = gnndrive.lines_of({"ours": {1: {"all": {"batch": 0.5}}, 2: {}}}, "all", "batch")
+    assert [(line.x, line.y) for line in lines] == [([1], [500.0])]
+
+
+def test_accuracy_of_gnndrive_is_that_of_the_example(inputs):
+    """In order, training is the example's own, epoch by epoch."""
+    lines = gnndrive.figure_14(inputs).panels[0].lines
+    found = import_module("train_graphsage").train(
+        inputs.work / "accuracy" / "layout", epochs=2, batch_size=4, digest=False
+    )
+    assert lines[0].y == pytest.approx([100 * share for share in found["val"]])
+    assert all(0 <= y <= 100 for y in lines[1].y)
+
+
+def test_reads_by_threads_and_ring(inputs):
+    lines = gnndrive.figure_b1(inputs).panels[0].lines
+    assert len(lines) == 4 and all(rate > 0 for line in lines for rate in line.y)
