@@ -146,8 +146,8 @@ def figure_18(inputs: Inputs) -> Figure:
 
 def table_8(inputs: Inputs) -> Figure:
     """Return predicted gains of both caches over none and over one of rows, for the paper's four settings."""
-    names, panels, claims, gains = [f"{f[0]}.., {dim}" for f, dim in SETTINGS], [], list[tuple[str, str, str]](), []
-    about = []
+    names = [f"{','.join(map(str, fanouts))}; {dim}" for fanouts, dim in SETTINGS]
+    panels, claims, gains, about = [], list[tuple[str, str, str]](), [], []
     for sample in inputs.samples("cnr-2000", "rmat"):
         theirs, ratios = TABLE_8[sample.name]
         found = []
@@ -162,7 +162,7 @@ def table_8(inputs: Inputs) -> Figure:
             Line(f"over {name}", names, [pair[at] for pair in ratios], PAPER)
             for at, name in enumerate(("none", "rows"))
         ]
-        panels.append(Panel(f"{sample.name}; {theirs} in the paper", "fanouts, dimension", "times as fast", lines))
+        panels.append(Panel(f"{sample.name}; {theirs} in the paper", "fanouts; dimension", "times as fast", lines))
         about.append(sample.label)
         for name, ours, paper in zip(names, found, ratios, strict=True):
             claims.append((f"{sample.name} ({theirs}), {name}: over none and over rows", f"{paper[0]} and {paper[1]}",

@@ -116,7 +116,8 @@ def draw(figure: Figure, canvas: Any) -> None:
         axes.set_axis_off()
     handles: dict[str, Any] = {}
     for axes in grid:
-        handles |= {label: handle for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+        found = zip(*axes.get_legend_handles_labels(), strict=True)
+        handles = {label: handle for handle, label in found} | handles
     fitting = max(1, int(17 * _PANEL[0] * columns) // (max(map(len, handles)) + 9))
     look = {"frameon": False, "fontsize": 8.5, "handlelength": 3, "ncols": min(len(handles), fitting)}
     canvas.legend(handles.values(), handles.keys(), loc="outside lower center", **look)
