@@ -204,7 +204,7 @@ def test_pictures_are_small_and_show_both_kinds_of_panels(tmp_path):
 def test_the_command_writes_the_page(repository, tmp_path, capsys):
     shutil.copy(repository / "docs" / "papers.md", tmp_path)
     asked = ["papers", "uva", "data-tiering-9", "--small", "--data", str(tmp_path / "none"), "--docs", str(tmp_path)]
-    assert main(asked) == 0
+    assert main([*asked, "--dir", str(tmp_path)]) == 0
     figures = json.loads((tmp_path / "benchmarks" / "papers.json").read_text())["figures"]
     assert list(figures) == ["data-tiering-9", "uva-8"]
     page = (tmp_path / "papers.md").read_text()
