@@ -1,0 +1,151 @@
+"""GNNLab (Yang et al., EuroSys'22), as the survey shows it: pre-sampling next to other policies, and the optimum."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.papers.figures import PAPER, Figure, FigureMaker, Line, Panel, percent
+from benchmarks.papers.inputs import Inputs, Sample, epoch_counts
+from tiering.evaluation import ORACLE, Evaluation
+from tiering.sampling import SamplingOptions
+
+POLICIES = {
+    "random": ("random", 0), "degree": ("degree", 0), "PreSC#1": ("presample", 1), "PreSC#2": ("presample", 2),
+    "PreSC#5": ("presample", 5),
+}  # fmt: skip
+SAMPLERS: dict[str, dict[str, Any]] = {
+    "3-hop random": {"fanouts": [15, 10, 5]},
+    "random walks": {"fanouts": [5, 5, 5], "sampler": "pinsage", "num_walks": 4, "walk_length": 3},
+    "3-hop weighted": {"fanouts": [15, 10, 5], "sampler": "weighted"},
+}
+"""GNNLab's; weights of edges are exponential here."""
+OVER_DEGREE = (1.5, 2.2)
+"""Hits of PreSC over those of degree with 10 % cached: mean and largest."""
+AT_5 = {"PreSC#1": 0.96, "degree": 0.29, "random": 0.05}
+"""Hits with 5 % of ogbn-papers100M cached, 3-hop random; the last two are upper bounds (figure 15b)."""
+SIMILAR = {
+    "3-hop random": (0.7397, 0.7889, 0.9129, 0.7746),
+    "random walks": (0.7816, 0.7268, 0.8714, 0.6440),
+    "3-hop weighted": (0.7769, 0.6664, 0.8957, 0.7296),
+}
+"""Table IV: similarity of two epochs on ogbn-products, Twitter, ogbn-papers100M and UK-2006."""
+MOVED_AT_900 = 4.0
+"""Bytes moved by degree and random over those of PreSC with rows of 900 float32 and 5 GB cached (figure 15c)."""
+CACHED = 5 / 53
+"""5 GB over the bytes of ogbn-papers100M's 128 float32."""
+
+
+def options(sample: Sample, sampler: str) -> SamplingOptions:
+    """Return a sampler's options on a graph."""
+    return SamplingOptions(**SAMPLERS[sampler], batch_size=sample.batch_size)
+
+
+def served(result: Evaluation, name: str, shares: npt.NDArray[np.float64]) -> list[float]:
+    """Return the fraction of the reads that a policy serves with fractions of the rows cached."""
+    return [float(v) for v in np.interp(shares, result.curve_bytes / result.num_bytes, result.curves[name])]
+
+
+def figure_16(inputs: Inputs) -> Figure:
+    """Return hits with 10 % of the rows cached: policies by samplers, a panel for each graph."""
+    panels, about, over = [], [], list[float]()
+    of_best = {name: list[float]() for name in POLICIES if name.startswith("PreSC")}
+    for sample in inputs.samples():
+        rates: dict[str, list[float]] = {name: [] for name in (*POLICIES, ORACLE)}
+        for sampler in SAMPLERS:
+            result = inputs.judge(sample, options(sample, sampler), POLICIES, [0.1])
+            for name, hits in rates.items():
+                hits.append(result.hit_rates[name][0])
+            over.append(rates["PreSC#1"][-1] / rates["degree"][-1])
+            for name, parts in of_best.items():
+                parts.append(rates[name][-1] / rates[ORACLE][-1])
+        lines = [Line("optimal" if n == ORACLE else n, list(SAMPLERS), [100 * r for r in y]) for n, y in rates.items()]
+        panels.append(Panel(sample.name, "", "hits, %", lines))
+        about.append(sample.label)
+    claims = [
+        ("PreSC#1 over degree: mean and largest", " and ".join(f"{x:.1f}" for x in OVER_DEGREE),
+         f"{np.mean(over):.1f} and {max(over):.1f}"),
+        *((f"{name}: fraction of the optimum's hits, mean and least", "close to 1",
+           f"{np.mean(parts):.2f} and {min(parts):.2f}") for name, parts in of_best.items()),
+    ]  # fmt: skip
+    setting = (
+        "10 % of the rows cached; hops: fanouts 15,10,5, walks: 5 neighbours of 4 walks of 3 steps, three times; "
+        f"batches of 256 (32 on the small graphs), seed 0, judged on three unseen epochs; {'; '.join(about)}."
+    )
+    return Figure("Caching policies by sampler and graph (figure 16)", setting, panels, claims)
+
+
+def figure_15(inputs: Inputs) -> Figure:
+    """Return hits by the fraction cached for two samplers, and bytes moved by the width of rows."""
+    shares, dims = np.array([1, 2, 5, 10, 15, 20, 25, 30]) / 100, np.arange(100, 1000, 200)
+    cases = (("rmat", "3-hop weighted"), ("cnr-2000", "3-hop random"))
+    panels, claims, about = [], list[tuple[str, str, str]](), []
+    for graph, sampler in cases:
+        for sample in inputs.samples(graph):
+            result = inputs.judge(sample, options(sample, sampler), POLICIES, [0.05])
+            lines = [
+                Line(
+                    "optimal" if name == ORACLE else name,
+                    (100 * shares).tolist(),
+                    [100 * x for x in served(result, name, shares)],
+                )
+                for name in (*POLICIES, ORACLE)
+            ]
+            if sampler == "3-hop random":
+                lines += [Line(n, [5.0], [100 * x], PAPER) for n, x in AT_5.items()]
+            panels.append(Panel(f"{sample.name}, {sampler}", "rows cached, %", "hits, %", lines))
+            claims += [
+                (f"{sample.name}, {sampler}: hits of {name} with 5 %",
+                 ("" if name == "PreSC#1" else "below ") + percent(paper) if sampler == "3-hop random" else "-",
+                 percent(result.hit_rates[name][0])) for name, paper in AT_5.items()
+            ]  # fmt: skip
+            about.append(sample.label)
+    rows = result.accesses / result.batches
+    moved = {
+        n: (1 - np.array(served(result, n, CACHED * 128 / dims))) * rows * 4 * dims / 1e6
+        for n in ("random", "degree", "PreSC#1")
+    }
+    panels.append(Panel(f"{sample.name}, fixed cache", "feature dimension", "MB moved a batch",
+                        [Line(name, dims.tolist(), y.tolist()) for name, y in moved.items()]))  # fmt: skip
+    ratios = ", ".join(f"{name} {moved[name][-1] / moved['PreSC#1'][-1]:.1f}" for name in ("random", "degree"))
+    claims.append((f"{sample.name}: bytes moved at dimension 900 over PreSC#1", f"nearly {MOVED_AT_900:g}", ratios))
+    setting = (
+        f"Batches of 256, seed 0, judged on three unseen epochs; the fixed cache holds {percent(CACHED, 1)} of "
+        f"the rows of 128 float32, as 5 GB of ogbn-papers100M; stars: that graph in the paper; {'; '.join(about)}."
+    )
+    return Figure("Hits by the fraction cached (figure 15)", setting, panels, claims)
+
+
+def similarity(first: npt.NDArray[np.int64], second: npt.NDArray[np.int64], top: float = 0.1) -> float:
+    """Return the fraction of an epoch's reads of its hottest rows that another epoch makes as well."""
+    hot = np.argsort(-second, kind="stable")[: max(1, int(top * second.size))]
+    return float(np.minimum(first, second)[hot].sum() / second[hot].sum())
+
+
+def _ends(shares: Sequence[float]) -> str:
+    return f"{percent(min(shares))} and {percent(max(shares))}"
+
+
+def table_4(inputs: Inputs) -> Figure:
+    """Return the similarity of two epochs by sampler and graph."""
+    samples = inputs.samples()
+    found = {
+        name: [similarity(epoch_counts(s, options(s, name), 0), epoch_counts(s, options(s, name), 1)) for s in samples]
+        for name in SAMPLERS
+    }
+    names = [sample.name for sample in samples]
+    lines = [Line(sampler, names, [100 * share for share in shares]) for sampler, shares in found.items()]
+    claims = [
+        (f"{name}: least and largest similarity", _ends(SIMILAR[name]), _ends(own)) for name, own in found.items()
+    ]
+    setting = (
+        "The fraction of the second epoch's reads of its hottest 10 % of the rows that the first epoch makes as well "
+        f"(the survey has no formula); batches as above, seed 0; {'; '.join(s.label for s in samples)}."
+    )
+    return Figure("Similarity of epochs (table IV)", setting, [Panel("two epochs", "", "similarity, %", lines)], claims)
+
+
+FIGURES: dict[str, FigureMaker] = {"gnnlab-16": figure_16, "gnnlab-15": figure_15, "gnnlab-table-4": table_4}

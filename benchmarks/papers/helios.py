@@ -1,0 +1,93 @@
+"""Helios (Sun et al.): rows left to the SSDs by a GPU cache alone and with host memory, and SSD bytes by row width."""
+
+from __future__ import annotations
+
+from benchmarks.papers.figures import PAPER, Figure, FigureMaker, Line, Panel, percent
+from benchmarks.papers.inputs import Inputs, Sample
+from tiering.evaluation.cache_order import LinkTraffic
+from tiering.layout.tiers import parse_capacities
+from tiering.sampling import SamplingOptions
+
+POLICY = {"presample": ("presample", 1)}
+"""One epoch of pre-sampling (section 3.2.2)."""
+FANOUTS = [25, 10]
+LESS_AT_10 = 0.70
+"""Fraction of the bytes from SSDs that caching 10 % of Clue-web saves (section 3.2.1)."""
+GPU_ALONE = 0.73
+"""Fraction of the data that GIDS, with a cache on the GPU, still reads from SSDs, at least (section 1)."""
+DIMENSION_GAIN, DRIVE_GAIN = 2.91, 1.73
+"""Throughput with a CPU cache over that without, at most: by feature dimension and by SSDs (figures 9 and 8)."""
+DIMENSIONS = (128, 256, 512, 1024)
+GPU_FRACTIONS = (0, 1, 2, 5, 10)
+
+
+def traffic(inputs: Inputs, sample: Sample, gpu: float, cpu: float, dim: int) -> LinkTraffic:
+    """Return the traffic of a plan with such percentages of the float32 rows on the GPU and in host memory."""
+    how = SamplingOptions(FANOUTS, batch_size=sample.batch_size)
+    sizes = [f"{share}%" if share else None for share in (gpu, cpu)]
+    plan = parse_capacities(gpu=sizes[0], cpu=sizes[1], ssd=True)
+    found = inputs.judge(sample, how, POLICY, [0.1], tiers=plan, row_bytes=4 * dim, epochs=1).tiers
+    return (found or {})["presample"]
+
+
+def figure_10(inputs: Inputs) -> Figure:
+    """Return the fraction of the reads left to the SSDs by the GPU's cache, without and with host memory."""
+    panels, claims, about = [], list[tuple[str, str, str]](), []
+    for sample in inputs.samples("cnr-2000", "rmat"):
+        left: dict[str, list[float]] = {}
+        for name, cpu in (("GPU alone", 0), ("GPU and 10 % in host memory", 10)):
+            plans = [
+                traffic(inputs, sample, gpu, cpu, 1024).to_json()["links"]["ssd"]["share"] for gpu in GPU_FRACTIONS
+            ]
+            left[name] = [100 * share for share in plans]
+        lines = [Line(name, list(GPU_FRACTIONS), shares) for name, shares in left.items()]
+        lines.append(Line("Clue-web, 10 % in host memory", [0], [100 * (1 - LESS_AT_10)], PAPER))
+        panels.append(Panel(sample.name, "rows on the GPU, %", "reads of SSDs, %", lines))
+        alone, both = left.values()
+        ours = percent(1 - both[0] / 100)
+        claims.append(
+            (f"{sample.name}: less from SSD by 10 % in host memory", f"{percent(LESS_AT_10)} (Clue-web)", ours)
+        )
+        claims.append((f"{sample.name}: from SSD with 2 % and 5 % on the GPU alone", f"over {percent(GPU_ALONE)}",
+                       f"{alone[2]:.0f} % and {alone[3]:.0f} %"))  # fmt: skip
+        about.append(sample.label)
+    setting = (
+        f"`presample` of one epoch, fanouts 25,10, batches of 256, rows of 4 KiB, seed 0, judged on the next epoch; "
+        f"{'; '.join(about)}."
+    )
+    return Figure("A GPU cache alone, and with host memory (section 3.2, figure 10)", setting, panels, claims)
+
+
+def figure_9(inputs: Inputs) -> Figure:
+    """Return what SSDs read by feature dimension, without and with a tenth of the rows in host memory."""
+    sample = inputs.web()
+    read: dict[str, list[float]] = {}
+    used: dict[str, list[float]] = {}
+    share = 1.0
+    for name, cpu in (("SSD alone", 0), ("10 % in host memory", 10)):
+        links = [traffic(inputs, sample, 0, cpu, dim).to_json()["links"]["ssd"] for dim in DIMENSIONS]
+        read[name] = [link["bytes_read_per_epoch"] / 1e6 for link in links]
+        used[name] = [link["bytes_per_epoch"] / 1e6 for link in links]
+        share = links[0]["share"]
+    panels = [
+        Panel("read from SSD", "feature dimension", "MB an epoch", [Line(n, DIMENSIONS, y) for n, y in read.items()]),
+        Panel(
+            "read per byte used", "feature dimension", "bytes",
+            [Line(n, DIMENSIONS, [a / b for a, b in zip(read[n], used[n], strict=True)]) for n in read],
+        ),
+    ]  # fmt: skip
+    fewer = [1 - b / a for a, b in zip(*read.values(), strict=True)]
+    claims = [
+        ("most that a CPU cache of 10 % gains where the SSDs' reads are the limit: 1 / fraction left to them",
+         f"{DIMENSION_GAIN} (dimension 128), {DRIVE_GAIN} (2 SSDs)", f"{1 / share:.2f}"),
+        *((f"dimension {dim}: bytes of SSDs saved by the CPU cache", "-", percent(less))
+          for dim, less in zip(DIMENSIONS, fewer, strict=True)),
+    ]  # fmt: skip
+    setting = (
+        f"{sample.label}, `presample` of one epoch, fanouts 25,10, batches of {sample.batch_size}, pages of 4 KiB "
+        "read by sectors of 512 B, seed 0, judged on the next epoch."
+    )
+    return Figure("SSD bytes by feature dimension (figure 9)", setting, panels, claims)
+
+
+FIGURES: dict[str, FigureMaker] = {"helios-9": figure_9, "helios-10": figure_10}
