@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass
+from dataclasses import MISSING, dataclass, fields
 from typing import Any, Literal, TypeAlias, TypedDict
 
 from tiering.errors import InputError
@@ -13,6 +13,8 @@ from tiering.text.units import parse_fanouts
 DrawRule = Literal["uniform", "replacement", "weighted"]
 DRAW_RULES = ("uniform", "replacement", "weighted")
 SAMPLERS = (*DRAW_RULES, "full", "pinsage", "ladies")  # samplers by name
+STRATEGIES = ("uniform", "last")
+SUBGRAPH_TYPES = ("directional", "induced", "bidirectional")
 
 PANEL = "How training samples"
 Fanout = int | Mapping[Any, int]  # neighbours per node at one hop: one number for all relations, or one per relation
@@ -30,10 +32,51 @@ class SamplingKeywords(TypedDict, total=False):
     walk_length: int
     restart: float
     metapaths: Sequence[Sequence[Any]] | None
+    disjoint: bool
+    time: str | None
+    temporal_strategy: str
+    time_window: Any
+    subgraph_type: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subgraphs:
+    """What the subgraph of a seed is; `InputError` where one option does not fit the others."""
+
+    disjoint: bool = False
+    """Whether each seed has a subgraph of its own, an instance; always so with `time`."""
+    time: str | None = None
+    """Name of the times that neighbours must not be newer than their seed by: those of edges, or of nodes."""
+    temporal_strategy: str = "uniform"
+    """Neighbours taken among those visible: ``uniform``, drawn, or the ``last``, which are the newest."""
+    time_window: Any = None
+    """Most time from a neighbour to the seed's time, which may be equal; ``None``: no limit."""
+    subgraph_type: str = "directional"
+    """Edges of a batch: ``directional``, those drawn; ``induced``, all visible edges among the nodes of an instance;
+    ``bidirectional``, those drawn and their mirrors, each pair once."""
+
+    def __post_init__(self) -> None:
+        for name, words in (("temporal_strategy", STRATEGIES), ("subgraph_type", SUBGRAPH_TYPES)):
+            value = getattr(self, name)
+            if not isinstance(value, str) or value not in words:
+                raise InputError(f"{name}: expected one of {', '.join(words)}, found {value!r}")
+        if not isinstance(self.time, str | None):
+            raise InputError(f"time: expected the name of times that were imported, found {self.time!r}")
+        if self.time_window is not None and self.time is None:
+            raise InputError("time_window: expected with time, which names the times that it limits")
+        object.__setattr__(self, "disjoint", bool(self.disjoint) or self.time is not None)
+
+    def check_rule(self, sampler: str) -> None:
+        """Raise `InputError` if a sampler does not make such batches."""
+        name = "time" if self.time else "disjoint" if self.disjoint else "subgraph_type"
+        if (self.disjoint or self.subgraph_type != "directional") and sampler in ("pinsage", "ladies"):
+            raise InputError(f"{name}: not with sampler {sampler!r}; use uniform, replacement, weighted or full")
+        if self.time and sampler == "weighted":
+            raise InputError("time: not with sampler 'weighted', which draws from whole lists; use another sampler")
 
 
 @dataclass(frozen=True)
-class SamplingOptions:
+class SamplingOptions(Subgraphs):
     """A sampler and the batches it is asked for; `InputError` where an option does not fit."""
 
     fanouts: Sequence[Fanout] = option(
@@ -67,6 +110,8 @@ class SamplingOptions:
         object.__setattr__(self, "fanouts", parse_fanouts(self.fanouts))
         object.__setattr__(self, "batch_size", positive_size(self.batch_size))
         object.__setattr__(self, "seed", key_word(self.seed, "seed"))
+        super().__post_init__()
+        self.check_rule(self.sampler)
 
     def record(self) -> dict[str, Any]:
         """Return the options that matter to the sampler, without the seed, as JSON holds them."""
@@ -78,6 +123,7 @@ class SamplingOptions:
         if self.sampler == "pinsage":
             own |= {name: _plain(getattr(self, name)) for name in ("num_walks", "walk_length", "restart")}
             own["metapaths"] = self.metapaths and [[_key(r) for r in path] for path in self.metapaths]
+        own |= {f.name: _plain(v) for f in fields(Subgraphs) if (v := getattr(self, f.name)) != f.default}
         return {"fanouts": fanouts, **own}
 
     def to_json(self) -> dict[str, Any]:
