@@ -23,9 +23,8 @@ using Counters = std::vector<Values<int64_t, "counters">>;
 
 using Edges = std::tuple<GrowingArray<int32_t>, GrowingArray<int32_t>, std::optional<GrowingArray<int64_t>>,
                          std::optional<GrowingArray<float>>>;
-using Instances = std::tuple<GrowingArray<int64_t>, GrowingArray<int64_t>, GrowingArray<int64_t>>;
 using Batch = std::tuple<std::vector<GrowingArray<int64_t>>, std::vector<std::vector<int64_t>>,
-                         std::vector<std::vector<Edges>>, std::vector<Instances>>;
+                         std::vector<std::vector<Edges>>, std::vector<GrowingArray<int64_t>>>;
 
 Rule parse_rule(const std::string& name) {
   if (name == "uniform") return Rule::uniform;
@@ -64,8 +63,13 @@ class BoundSampler {
       TIERING_EXPECT(dst >= 0 && static_cast<size_t>(dst) < config.num_nodes.size() &&
                          static_cast<int64_t>(offsets.size()) - 1 == config.num_nodes[static_cast<size_t>(dst)],
                      "indptr: expected one entry per destination node and one more, found ", offsets.size());
-      config.relations.push_back(
-          {src, dst, offsets.data(), indices, weights ? weights->get() : WeightArray{}, {}, name});
+      config.relations.push_back({.src_type = src,
+                                  .dst_type = dst,
+                                  .indptr = offsets.data(),
+                                  .indices = indices,
+                                  .weights = weights ? weights->get() : WeightArray{},
+                                  .times = {},
+                                  .name = name});
     }
     if (subgraphs_) use_subgraphs(config);
     for (const auto& keys : node_keys_) config.node_keys.push_back(keys ? keys->get() : IdSpan{});
@@ -83,10 +87,7 @@ class BoundSampler {
         if (sampler_->config().weighs_edges()) std::get<3>(group) = std::move(edges.weights);
       }
     }
-    std::vector<Instances> instances;
-    for (auto& of : sampled.instances)
-      instances.emplace_back(std::move(of.instance), std::move(of.unique_ids), std::move(of.positions));
-    return {std::move(sampled.nodes), std::move(sampled.num_nodes), std::move(hops), std::move(instances)};
+    return {std::move(sampled.nodes), std::move(sampled.num_nodes), std::move(hops), std::move(sampled.instances)};
   }
 
   std::vector<GrowingArray<int64_t>> sample_nodes(const Seeds& seeds, uint64_t epoch, uint64_t batch,
@@ -181,10 +182,18 @@ void bind_sampling(nb::module_& m) {
         const std::span<const int64_t> offsets = indptr;
         TIERING_EXPECT(!offsets.empty(), "indptr: expected at least one entry");
         const WeightArray weights = given;
-        const RelationView relation{.indptr = offsets.data(), .indices = {.size = weights.size}, .weights = weights};
+        const RelationView relation{
+            .indptr = offsets.data(), .indices = {.size = weights.size}, .weights = weights, .times = {}};
         return cumulative_weights(relation, static_cast<int64_t>(offsets.size()) - 1, what, threads);
       },
       "indptr"_a, "weights"_a, "what"_a, "threads"_a = 1, Release());
+  m.def(
+      "unique_ids",
+      [](const Values<const int64_t, "ids">& ids, int64_t num_nodes) {
+        UniqueIds found = unique_ids(ids.get(), num_nodes);
+        return std::make_pair(std::move(found.ids), std::move(found.positions));
+      },
+      "ids"_a, "num_nodes"_a, Release());
   m.def("epoch_order", &epoch_order, "n"_a, "seed"_a, "epoch"_a, Release());
   m.def("torch_permutation", &torch_permutation, "n"_a, "seed"_a, Release());
 }

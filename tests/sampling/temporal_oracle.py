@@ -1,4 +1,4 @@
-"""A slow judge of disjoint, temporal, induced and two-way batches: Python's lists and comparisons, one entry at a time."""
+"""A slow judge of disjoint, temporal, induced and two-way batches: one entry at a time, by Python's comparisons."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def judge(graph, batch, seeds, rules):
     for node_type in graph.node_types:
         for node in seeds.get(node_type, ()):
             number(node_type, sum(map(len, nodes.values())), int(node))
-    known = {t: 0 for t in nodes}
+    known = dict.fromkeys(nodes, 0)
     for hop, fanouts in enumerate(rules.fanouts):
         assert batch.num_nodes[hop] == {t: len(v) for t, v in nodes.items()}
         first = known if rules.frontier == "new" else dict.fromkeys(known, 0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from chances import LEAST, p_value, rows
 from temporal_oracle import Rules, TimedGraph, induced, judge
 
 from tiering.sampling import NeighborSampler, Subgraphs

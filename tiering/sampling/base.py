@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -59,17 +59,20 @@ class SampledBatch:
     instances: dict[str, IdArray] = field(default_factory=dict, repr=False)
     """Per node type of a disjoint batch, shape (nodes,): the instance of each node, which is the number of its seed,
     counted type by type; empty for other batches."""
-    rows: dict[str, tuple[IdArray, IdArray]] = field(default_factory=dict, repr=False)
-    """Per node type of a disjoint batch: its unique ids, and shape (nodes,): the place of each node's id in them."""
     seed_time: dict[str, npt.NDArray[Any]] = field(default_factory=dict, repr=False)
     """Per node type: the time of each seed; empty for a sampler without time."""
     subgraph_type: str = "directional"
     """Edges in `hops`; but for ``directional`` they are in one entry, which has no hop."""
 
+    @cached_property
+    def rows(self) -> dict[str, tuple[IdArray, IdArray]]:
+        """Per node type of a disjoint batch: different ids, and shape (nodes,): the place of each node's id in them."""
+        return {t: native.unique_ids(self.nodes[t], 1 + int(self.nodes[t].max(initial=0))) for t in self.instances}
+
     @property
     def unique_nodes(self) -> dict[str, IdArray]:
-        """Per node type: unique ids, the rows that training reads."""
-        return {t: ids for t, (ids, _) in self.rows.items()} if self.rows else self.nodes
+        """Per node type: different ids, in order of discovery; the rows that training reads."""
+        return {t: ids for t, (ids, _) in self.rows.items()} if self.instances else self.nodes
 
     @property
     def seeds(self) -> dict[str, IdArray]:
@@ -86,10 +89,7 @@ class SampledBatch:
         """Memory of the arrays."""
         edges = [e for hop in self.hops for e in hop.values()]
         weights = sum(a.nbytes for e in edges for a in (e.weights, e.positions) if a is not None)
-        nodes = sum(
-            ids.nbytes
-            for ids in (*self.nodes.values(), *self.instances.values(), *itertools.chain(*self.rows.values()))
-        )
+        nodes = sum(ids.nbytes for ids in (*self.nodes.values(), *self.instances.values()))
         return nodes + sum(e.src.nbytes + e.dst.nbytes for e in edges) + weights
 
 
@@ -228,8 +228,7 @@ class Sampler:
             [{r: SampledEdges(*arrays) for r, arrays in hop.items()} for hop in edges],
             epoch,
             batch,
-            {t: of[0] for t, of in zip(self.node_types, instances, strict=False)},
-            {t: of[1:] for t, of in zip(self.node_types, instances, strict=False)},
+            dict(zip(self.node_types, instances, strict=False)),
             times,
             self.subgraphs.subgraph_type,
         )

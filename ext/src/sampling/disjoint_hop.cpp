@@ -45,9 +45,10 @@ void write_induced_edges(const HopTask& task) {
   task.relation->indices.visit([&](const auto& indices) {
     for (int64_t i = task.frontier_begin; i < task.frontier_end; ++i) {
       const int64_t key = task.destinations->nodes()[i];
-      const auto [begin, degree] = visible_range(task, key, checked_list(*task.relation, task.node_of(key)));
-      for (int64_t at = begin; at < begin + degree; at += kChunk)
-        write_known(task, indices.data(), i, at, std::min(at + kChunk, begin + degree));
+      ListRange list = checked_list(*task.relation, task.node_of(key));
+      keep_visible(task, &key, 1, &list);
+      for (int64_t at = list.begin, end = list.begin + list.degree; at < end; at += kChunk)
+        write_known(task, indices.data(), i, at, std::min(at + kChunk, end));
     }
   });
 }

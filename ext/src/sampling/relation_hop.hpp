@@ -29,7 +29,7 @@ class RelationHop {
   }
 
  private:
-  static constexpr int64_t kBlockNodes = 16;
+  static constexpr int64_t kBlockNodes = kDisjoint ? ListSearch::kMost : 16;
   static constexpr int kBlocks = 3;
 
   struct Block {
@@ -75,7 +75,7 @@ class RelationHop {
     block.size = last - first;
     int64_t most = 0;
     for (int64_t i = 0; i < block.size; ++i) lists[i] = checked_list(*task_.relation, node_at(first + i));
-    if constexpr (kDisjoint) keep_visible(task_, first, block.size, lists);
+    if constexpr (kDisjoint) keep_drawable(task_, task_.destinations->nodes().data() + first, block.size, lists);
     for (int64_t i = 0; i < block.size; ++i) most += Draw::most(lists[i].degree, task_.fanout);
     prefetch_lists(b + 1);
     block.places->resize(2 * most);

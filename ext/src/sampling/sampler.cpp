@@ -4,7 +4,7 @@
 // batch, hop, edge group, node key, draw), and one batch is one thread's work, in a workspace of its own: results do
 // not depend on the number of threads. In disjoint batches each seed entry is an instance, whose number stands above the
 // id in the keys of the tables and follows the edge group in the key of the random numbers. Memory: per running batch 40
-// bytes per unique node (disjoint: of an instance, and 56 more), 8 per edge, 16 with positions, 4 more with weights; none
+// bytes per unique node (disjoint: of an instance, and 8 more), 8 per edge, 16 with positions, 4 more with weights; none
 // per graph node.
 #include "tiering/sampling/sampler.hpp"
 
@@ -42,6 +42,18 @@ void count_nodes(const GrowingArray<int64_t>& nodes, int64_t begin, int64_t end,
   }
 }
 
+/// Numbers different ids in order of appearance; writes the number of each id to `positions`, unless it is null.
+void find_unique(std::span<const int64_t> ids, int64_t num_nodes, NodeTable& unique, int64_t* positions) {
+  const auto size = static_cast<int64_t>(ids.size());
+  unique.start(num_nodes);
+  unique.make_room(size);
+  for (int64_t i = 0; i < size; ++i) {
+    if (i + kAhead < size) unique.prefetch(ids[i + kAhead]);
+    const int32_t position = unique.insert(ids[i]);
+    if (positions != nullptr) positions[i] = position;
+  }
+}
+
 }  // namespace
 
 /// Everything one batch in the making needs; reused from batch to batch.
@@ -67,11 +79,11 @@ struct Sampler::Workspace {
   bool shared_reads = false;
 
   // Of disjoint batches:
-  int id_bits = 63;                        // of the tables' keys
-  std::vector<int64_t> clocks;             // seed time of each instance
-  NodeTable unique;                        //
-  std::vector<GrowingArray<int64_t>> ids;  // per type: of the nodes, once the batch is drawn
-  std::vector<InstanceNodes> instances;    // per type, likewise
+  int id_bits = 63;                              // of the tables' keys
+  std::vector<int64_t> clocks;                   // seed time of each instance
+  NodeTable unique;                              // different ids of a type
+  std::vector<GrowingArray<int64_t>> ids;        // per type: of the nodes, once the batch is drawn
+  std::vector<GrowingArray<int64_t>> instances;  // per type, of each node, likewise
 
   void start(const BatchSeeds& seeds, const SeedTimes& times) {
     TIERING_EXPECT(seeds.size() == tables.size(), "seeds: expected one list per node type");
@@ -100,7 +112,7 @@ struct Sampler::Workspace {
                      config.type_name(t), ": expected one for each of ", seeds[t].size(), " seeds");
       clocks.insert(clocks.end(), times[t].begin(), times[t].end());
     }
-    id_bits = std::bit_width(static_cast<uint64_t>(most));
+    id_bits = static_cast<int>(std::bit_width(static_cast<uint64_t>(most)));
     TIERING_EXPECT(count < INT32_MAX && count < int64_t{1} << (62 - id_bits),
                    "seeds: a disjoint batch numbers nodes by seed and id: use smaller batches");
     return count;
@@ -162,31 +174,29 @@ struct Sampler::Workspace {
     }
   }
 
-  /// Splits the keys of a disjoint batch, once it is drawn, into ids and instances, and finds the unique ids.
+  /// Splits the keys of a disjoint batch, once it is drawn, into ids and instances.
   void split_keys() {
     ids.clear();
     instances.clear();
-    for (size_t t = 0; t < tables.size(); ++t) {
-      auto& nodes = ids.emplace_back(tables[t].take_nodes());
-      InstanceNodes& split = instances.emplace_back();
-      split.instance.resize(nodes.size());
-      split.positions.resize(nodes.size());
-      unique.start(config.num_nodes[t]);
-      unique.make_room(nodes.size());
+    for (auto& table : tables) {
+      auto& nodes = ids.emplace_back(table.take_nodes());
+      auto& instance = instances.emplace_back();
+      instance.resize(nodes.size());
       for (int64_t i = 0; i < nodes.size(); ++i) {
-        split.instance[i] = nodes[i] >> id_bits;
+        instance[i] = nodes[i] >> id_bits;
         nodes[i] &= (int64_t{1} << id_bits) - 1;
-        unique.prefetch(nodes[i]);
       }
-      for (int64_t i = 0; i < nodes.size(); ++i) split.positions[i] = unique.insert(nodes[i]);
-      split.unique_ids = unique.take_nodes();
     }
   }
 
-  /// Ids of a drawn batch, one for each node; each once where the batch is not disjoint.
+  /// Ids of a drawn batch, one for each node.
   const GrowingArray<int64_t>& nodes(size_t type) const { return config.disjoint ? ids[type] : tables[type].nodes(); }
-  const GrowingArray<int64_t>& unique_nodes(size_t type) const {
-    return config.disjoint ? instances[type].unique_ids : tables[type].nodes();
+
+  /// Different ids of a drawn batch, in order of discovery.
+  const GrowingArray<int64_t>& unique_nodes(size_t type) {
+    if (!config.disjoint) return tables[type].nodes();
+    find_unique(std::as_const(ids[type]), config.num_nodes[type], unique, nullptr);
+    return unique.nodes();
   }
 
   void sample_group(size_t hop, size_t group, uint64_t stream, bool want_positions, SampledEdges* edges) {
@@ -244,10 +254,12 @@ struct Sampler::Workspace {
       RelationHop<Draw, false>(task, draw, scratch).run();
   }
 
-  void add_counts(const AccessCounts& counts, bool shared) const {
-    for (size_t t = 0; t < tables.size(); ++t)
-      if (counts.features[t] != nullptr)
-        count_nodes(unique_nodes(t), 0, unique_nodes(t).size(), counts.features[t], shared);
+  void add_counts(const AccessCounts& counts, bool shared) {
+    for (size_t t = 0; t < tables.size(); ++t) {
+      if (counts.features[t] == nullptr) continue;
+      const auto& rows = unique_nodes(t);
+      count_nodes(rows, 0, rows.size(), counts.features[t], shared);
+    }
     if (config.rule == Rule::pinsage) return;  // counted step by step, as `reads`
     for (size_t r = 0; r < config.relations.size(); ++r) {
       if (counts.adjacency[r] == nullptr) continue;
@@ -257,14 +269,6 @@ struct Sampler::Workspace {
           count_nodes(nodes(dst), frontiers[hop].begin[dst], frontiers[hop].end[dst], counts.adjacency[r], shared);
       if (config.induced) count_nodes(nodes(dst), 0, nodes(dst).size(), counts.adjacency[r], shared);
     }
-  }
-
-  /// Hands over the nodes of a drawn batch; start() must come next.
-  GrowingArray<int64_t> take_nodes(size_t type) {
-    return config.disjoint ? std::move(ids[type]) : tables[type].take_nodes();
-  }
-  GrowingArray<int64_t> take_unique_nodes(size_t type) {
-    return config.disjoint ? std::move(instances[type].unique_ids) : tables[type].take_nodes();
   }
 };
 
@@ -320,8 +324,12 @@ SampledBatch Sampler::sample(const BatchSeeds& seeds, uint64_t epoch, uint64_t b
   SampledBatch result;
   workspace->sample(seeds, times, epoch, batch, want_positions, &result.hops);
   result.num_nodes = workspace->num_nodes;
-  for (size_t t = 0; t < config_.num_nodes.size(); ++t) result.nodes.push_back(workspace->take_nodes(t));
-  if (config_.disjoint) result.instances = std::move(workspace->instances);
+  if (config_.disjoint) {
+    result.nodes = std::move(workspace->ids);
+    result.instances = std::move(workspace->instances);
+  } else {
+    for (auto& table : workspace->tables) result.nodes.push_back(table.take_nodes());
+  }
   return result;
 }
 
@@ -333,7 +341,10 @@ std::vector<GrowingArray<int64_t>> Sampler::sample_nodes(const BatchSeeds& seeds
   workspace->sample(seeds, times, epoch, batch, false, nullptr);
   if (counts != nullptr) workspace->add_counts(*counts, true);
   std::vector<GrowingArray<int64_t>> nodes;
-  for (size_t t = 0; t < config_.num_nodes.size(); ++t) nodes.push_back(workspace->take_unique_nodes(t));
+  for (size_t t = 0; t < config_.num_nodes.size(); ++t) {
+    workspace->unique_nodes(t);
+    nodes.push_back((config_.disjoint ? workspace->unique : workspace->tables[t]).take_nodes());
+  }
   return nodes;
 }
 
@@ -363,6 +374,15 @@ void Sampler::count_accesses(const EpochSeeds& seeds, uint64_t epoch, int64_t fi
     workspace->sample(of_batch, times, epoch, static_cast<uint64_t>(b), false, nullptr);
     workspace->add_counts(counts, threads > 1);
   });
+}
+
+UniqueIds unique_ids(std::span<const int64_t> ids, int64_t num_nodes) {
+  NodeTable table;
+  UniqueIds found;
+  found.positions.resize(static_cast<int64_t>(ids.size()));
+  find_unique(ids, num_nodes, table, found.positions.data());
+  found.ids = table.take_nodes();
+  return found;
 }
 
 Buffer<int64_t> epoch_order(int64_t n, uint64_t seed, uint64_t epoch) {

@@ -7,50 +7,85 @@
 
 namespace tiering {
 
-/// The first of `size` entries from `first` on for which `before` no longer holds. Its steps depend on the size alone,
-/// and none is a branch that could be mispredicted.
-template <typename Before>
-int64_t partition_point(int64_t first, int64_t size, Before before) {
-  for (; size > 1; size -= size / 2) first += before(first + size / 2 - 1) ? size / 2 : 0;
-  return first + (size == 1 && before(first));
-}
+/// Searches lists side by side, so that the memory accesses of one overlap those of the others.
+class ListSearch {
+ public:
+  static constexpr int64_t kMost = 32;  ///< lists at a time
 
-/// The entries of a list that an instance whose seed has the time `clock` sees.
-template <typename Time>
-ListRange visible_range(const TimeRule& rule, std::span<const int64_t> times, ListRange list, int64_t clock) {
-  const auto now = std::bit_cast<Time>(clock);
-  const auto time_at = [&](int64_t i) { return std::bit_cast<Time>(times[static_cast<size_t>(i)]); };
-  const int64_t end = partition_point(list.begin, list.degree, [&](int64_t i) { return time_at(i) <= now; });
-  if (rule.window == -1) return {list.begin, end - list.begin};
-  const auto window = std::bit_cast<Time>(rule.window);
-  const auto too_old = [&](int64_t i) {
-    const Time time = time_at(i);  // <= now, so that the difference of integers fits into 64 bits
-    if constexpr (std::is_same_v<Time, double>) return time != now && now - time > window;
-    return static_cast<uint64_t>(now) - static_cast<uint64_t>(time) > static_cast<uint64_t>(window);
-  };
-  const int64_t begin = partition_point(list.begin, end - list.begin, too_old);
-  return {begin, end - begin};
-}
+  explicit ListSearch(std::span<const int64_t> times) : times_(times.data()) {}
 
-/// The entries of a list that the instance of a key sees.
-inline ListRange visible_range(const HopTask& task, int64_t key, ListRange list) {
-  const TimeRule& rule = task.config->time;
-  const auto times = task.relation->times;
-  if (times.empty()) return list;
-  const int64_t clock = task.clocks[task.instance_of(key)];
-  return rule.real ? visible_range<double>(rule, times, list, clock) : visible_range<int64_t>(rule, times, list, clock);
-}
+  void add(ListRange list) {
+    first_[count_] = list.begin;
+    size_[count_++] = list.degree;
+    prefetch(count_ - 1);
+  }
 
-/// Cuts the lists of the destinations from `first` on to what their draws may take.
-inline void keep_visible(const HopTask& task, int64_t first, int64_t size, ListRange* lists) {
-  if (task.relation->times.empty()) return;
-  for (int64_t i = 0; i < size; ++i) {
-    ListRange seen = visible_range(task, task.destinations->nodes()[first + i], lists[i]);
-    if (task.config->time.last && task.fanout >= 0) {
-      const int64_t newest = std::min(seen.degree, task.fanout);
-      seen = {seen.begin + seen.degree - newest, newest};
+  /// Moves the begin of each list to its first entry for which `before(list, time word)` no longer holds. No step is a
+  /// branch that could be mispredicted.
+  template <typename Before>
+  void run(Before before) {
+    for (bool more = true; more;) {
+      more = false;
+      for (int64_t i = 0; i < count_; ++i) {
+        const int64_t half = size_[i] / 2;
+        if (half == 0) continue;
+        first_[i] += half & -static_cast<int64_t>(before(i, times_[first_[i] + half - 1]));
+        size_[i] -= half;
+        prefetch(i);
+        more |= size_[i] > 1;
+      }
     }
-    lists[i] = seen;
+    for (int64_t i = 0; i < count_; ++i) first_[i] += size_[i] == 1 && before(i, times_[first_[i]]);
+  }
+  int64_t found(int64_t i) const { return first_[i]; }
+
+ private:
+  void prefetch(int64_t i) const { __builtin_prefetch(times_ + first_[i] + std::max<int64_t>(size_[i] / 2, 1) - 1); }
+
+  const int64_t* times_;
+  int64_t count_ = 0, first_[kMost], size_[kMost];
+};
+
+/// Cuts lists to the entries that the instances of their keys see.
+template <typename Time>
+void keep_visible(const HopTask& task, const int64_t* keys, int64_t size, ListRange* lists) {
+  const TimeRule& rule = task.config->time;
+  const auto seed_time = [&](int64_t i) { return std::bit_cast<Time>(task.clocks[task.instance_of(keys[i])]); };
+  Time now[ListSearch::kMost];
+  ListSearch ends(task.relation->times), begins(task.relation->times);
+  for (int64_t i = 0; i < size; ++i) {
+    now[i] = seed_time(i);
+    ends.add(lists[i]);
+  }
+  ends.run([&](int64_t i, int64_t word) { return std::bit_cast<Time>(word) <= now[i]; });
+  for (int64_t i = 0; i < size; ++i) lists[i].degree = ends.found(i) - lists[i].begin;
+  if (rule.window == -1) return;
+  const auto window = std::bit_cast<Time>(rule.window);
+  for (int64_t i = 0; i < size; ++i) begins.add(lists[i]);
+  begins.run([&](int64_t i, int64_t word) {
+    const auto time = std::bit_cast<Time>(word);  // <= now, so that the difference of integers fits into 64 bits
+    if constexpr (std::is_same_v<Time, double>) return time != now[i] && now[i] - time > window;
+    return static_cast<uint64_t>(now[i]) - static_cast<uint64_t>(time) > static_cast<uint64_t>(window);
+  });
+  for (int64_t i = 0; i < size; ++i) lists[i] = {begins.found(i), ends.found(i) - begins.found(i)};
+}
+
+/// Cuts up to ListSearch::kMost lists to the entries that the instances of their keys see.
+inline void keep_visible(const HopTask& task, const int64_t* keys, int64_t size, ListRange* lists) {
+  if (task.relation->times.empty()) return;
+  if (task.config->time.real)
+    keep_visible<double>(task, keys, size, lists);
+  else
+    keep_visible<int64_t>(task, keys, size, lists);
+}
+
+/// Cuts lists to what the draws of their keys may take.
+inline void keep_drawable(const HopTask& task, const int64_t* keys, int64_t size, ListRange* lists) {
+  keep_visible(task, keys, size, lists);
+  if (task.relation->times.empty() || !task.config->time.last || task.fanout < 0) return;
+  for (int64_t i = 0; i < size; ++i) {
+    const int64_t newest = std::min(lists[i].degree, task.fanout);
+    lists[i] = {lists[i].begin + lists[i].degree - newest, newest};
   }
 }
 

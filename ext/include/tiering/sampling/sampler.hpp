@@ -132,18 +132,11 @@ struct SampledEdges {
   }
 };
 
-/// The nodes of one type of a disjoint batch, where an id may stand once for each instance.
-struct InstanceNodes {
-  GrowingArray<int64_t> instance;    // of each node
-  GrowingArray<int64_t> unique_ids;  // in order of discovery
-  GrowingArray<int64_t> positions;   // of each node's id in unique_ids
-};
-
 struct SampledBatch {
-  std::vector<GrowingArray<int64_t>> nodes;     // per type: ids in order of discovery, seeds first
-  std::vector<std::vector<int64_t>> num_nodes;  // (hops + 1) x type: nodes known after 0, 1, ... hops
-  std::vector<std::vector<SampledEdges>> hops;  // hop x edge group
-  std::vector<InstanceNodes> instances;         // per type, of disjoint batches
+  std::vector<GrowingArray<int64_t>> nodes;      // per type: ids in order of discovery, seeds first
+  std::vector<std::vector<int64_t>> num_nodes;   // (hops + 1) x type: nodes known after 0, 1, ... hops
+  std::vector<std::vector<SampledEdges>> hops;   // hop x edge group
+  std::vector<GrowingArray<int64_t>> instances;  // per type, of disjoint batches: the instance of each node
 };
 
 /// Seeds of one batch, per node type.
@@ -207,6 +200,12 @@ class Sampler {
   ForkMutex mutex_;
   std::vector<std::unique_ptr<Workspace>> idle_;  // guarded by mutex_
 };
+
+/// Different ids in order of appearance, and the place of each id among them.
+struct UniqueIds {
+  GrowingArray<int64_t> ids, positions;
+};
+UniqueIds unique_ids(std::span<const int64_t> ids, int64_t num_nodes);
 
 /// Deterministic permutation of 0 .. n - 1 (Fisher-Yates) for one epoch.
 Buffer<int64_t> epoch_order(int64_t n, uint64_t seed, uint64_t epoch);
