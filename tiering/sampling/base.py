@@ -154,7 +154,7 @@ class Sampler:
         self.edge_relations = self.relations if edge_relations is None else list(edge_relations)
         self.fanouts = resolve_fanouts(self.edge_relations, fanouts)  # hop x edge relation
         self.subgraphs = subgraphs or Subgraphs()
-        """What the subgraph of a seed is."""
+        """Options of the subgraphs of seeds: disjoint, in time, with which edges."""
         self.subgraphs.check_rule(rule)
         time = self.subgraphs.time
         self.times = None if time is None else SampledTimes(graph, self.relations, time)

@@ -41,7 +41,7 @@ class SamplingKeywords(TypedDict, total=False):
 
 @dataclass(frozen=True, kw_only=True)
 class Subgraphs:
-    """What the subgraph of a seed is; `InputError` where one option does not fit the others."""
+    """Options of the subgraphs of seeds; `InputError` where one does not fit the others."""
 
     disjoint: bool = False
     """Whether each seed has a subgraph of its own, an instance; always so with `time`."""

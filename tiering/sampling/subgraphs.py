@@ -40,18 +40,18 @@ class SampledTimes:
             raise InputError(f"time_window: expected 0 or more, found {window}")
         return int(exact.view(np.int64)[0])
 
-    def of_seeds(self, seeds: Mapping[str, Array], given: Mapping[str, Any]) -> dict[str, Array]:
+    def of_seeds(self, seeds: Mapping[str, Array], seed_time: Mapping[str, Any]) -> dict[str, Array]:
         """Return the time of each seed by type: as given, else the node's own."""
-        return {t: self._of_type(t, ids, given.get(t)) for t, ids in seeds.items()}
+        return {t: self._of_type(t, ids, seed_time.get(t)) for t, ids in seeds.items()}
 
-    def _of_type(self, node_type: str, ids: Array, given: Any) -> Array:
+    def _of_type(self, node_type: str, ids: Array, times: Any) -> Array:
         what = f"seed_time of type {node_type!r}"
-        if given is None and ids.size:
+        if times is None and ids.size:
             own = self._node_times(node_type)
             if own is None:
                 raise InputError(f"{what}: these nodes have no times of their own; give one for each seed")
             return np.ascontiguousarray(own[ids])
-        array = np.asarray([] if given is None else given)
+        array = np.asarray([] if times is None else times)
         if array.shape != ids.shape:
             raise InputError(f"{what}: expected one for each of {ids.size} seeds, found shape {array.shape}")
         return self._exact(array, what, "M")
@@ -91,7 +91,7 @@ def both_ways(relations: Sequence[Relation], hops: Sequence[Mapping[Relation, Ed
     one itself, if it is within a type, else the only relation of the opposite types; else, and if its own name begins
     with ``rev_``, it stays as it is. Cost: a sort of the edges.
     """
-    drawn = {r: tuple(_joined([hop[r][i] for hop in hops]) for i in range(3)) for r in relations}
+    drawn = {r: tuple(_concatenated([hop[r][i] for hop in hops]) for i in range(3)) for r in relations}
     if len(relations) == 1 and relations[0][0] == relations[0][2]:
         src, dst, positions = drawn[relations[0]]
         rows, cols, first = _pairs(src, dst, dst, src)
@@ -119,7 +119,7 @@ def both_ways(relations: Sequence[Relation], hops: Sequence[Mapping[Relation, Ed
     return made
 
 
-def _joined(parts: Sequence[Any]) -> Any:
+def _concatenated(parts: Sequence[Any]) -> Any:
     return None if parts[0] is None else np.concatenate(parts)
 
 
