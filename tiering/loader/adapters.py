@@ -223,7 +223,7 @@ def require_library(name: str) -> None:
 
 
 _STORES = "PyG's own loaders take it, over `pyg_stores` and `pyg_sampler`"
-_TIME = "sampling by time stamps is not offered"
+_LINK_TIME = "links have no times of their own here: `pyg_loader` takes time_attr"
 _SEED = "`seed` says what is random, the order of an epoch and the neighbours drawn"
 
 
@@ -248,19 +248,17 @@ _COMMON = {
 PYG = {
     **_COMMON,
     "directed": Foreign((True,), "edges are those that were sampled; `pyg_stores` serves the whole graph"),
-    "disjoint": Foreign((False,), "seeds of a batch share their nodes"),
-    "subgraph_type": Foreign(
-        ("directional",), "for bidirectional edges give PyG's own loaders transform_sampler_output=lambda out: "
-        "out.to_bidirectional(), over `pyg_stores` and `pyg_sampler`",
-    ),
-    "is_sorted": Foreign(), "filter_per_worker": Foreign(), "temporal_strategy": Foreign(),
-    **dict.fromkeys(("time_attr", "input_time", "edge_label_time"), Foreign((None,), _TIME)),
+    "subgraph_type": Foreign(becomes=lambda kind: {"subgraph_type": getattr(kind, "value", kind)}),
+    "time_attr": Foreign(becomes=lambda name: {} if name is None else {"time": name}),
+    "input_time": Foreign(becomes=lambda times: {} if times is None else {"seed_time": times}),
+    "is_sorted": Foreign(), "filter_per_worker": Foreign(),
     "transform_sampler_output": Foreign((None,), _STORES),
     "custom_cls": Foreign((None,), _STORES),
 }  # fmt: skip
 """Keywords of ``NeighborLoader`` and ``LinkNeighborLoader`` by name."""
 PYG_LINKS = {
     **PYG,
+    **dict.fromkeys(("time_attr", "input_time", "edge_label_time"), Foreign((None,), _LINK_TIME)),
     "neg_sampling_ratio": Foreign(
         becomes=lambda ratio: {"neg_sampling": {"mode": "binary", "amount": ratio}} if ratio else {}
     ),

@@ -105,6 +105,8 @@ class SeedOptions:
     """Type of the seeds; optional where one type has the split."""
     seeds: Any = None
     """Ids (ranks) to use instead of a split."""
+    seed_time: Any = None
+    """With `time`: the time of each seed, in the order of the split or of `seeds`; by default the node's own."""
     shuffle: bool = True
     """Whether seeds come in random order; ``False``, for validation: in the order given."""
     drop_last: bool = False
@@ -265,4 +267,5 @@ class NodeKeywords(BatchKeywords, total=False):
     """Keywords of loaders of nodes: in addition the seeds, unless a split has them."""
 
     node_type: str | None
+    seed_time: Any
     seeds: Ranks

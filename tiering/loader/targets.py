@@ -13,7 +13,7 @@ from tiering.artifacts.manifest import Relation, named_relations
 from tiering.errors import InputError
 from tiering.formats.graph import Graph, checked_lists, checked_range, checked_split
 from tiering.loader.options import LinkOptions, SeedOptions
-from tiering.sampling import EpochPlan, LinkPlan, Links, Negatives, SamplingOptions, batches
+from tiering.sampling import EpochPlan, LinkPlan, Links, Negatives, Sampler, SamplingOptions, batches
 from tiering.sampling.plan import id_array
 from tiering.text.units import format_count
 
@@ -201,6 +201,8 @@ class NodeTargets:
                 node_type = owners[0] if len(owners) == 1 else None
             self.ids, what = checked_split(graph, split, node_type), f"split {split!r}"
         self.node_type: str = node_type or graph.node_types[0]
+        self.seed_time = None if options.seed_time is None else as_array(options.seed_time)
+        """Times of the seeds as they were given; replaced by exact ones, once the sampler has checked them."""
         if self.ids.size == 0:
             where = f"{graph.path.parent}: {what} of node type {self.node_type!r}"
             raise InputError(f"{where} is empty; there is nothing to load")
@@ -211,13 +213,20 @@ class NodeTargets:
     def plan(self, epoch: int, places: Ids | None = None) -> EpochPlan:
         """Return the batches of an epoch, or with `places` one batch of the seeds there."""
         options, sampling, seeds = self._options, self._sampling, {self.node_type: self.ids}
+        times = {} if self.seed_time is None else {self.node_type: self.seed_time}
         if places is not None:
             ends = np.array([0, places.size])
-            return EpochPlan(epoch, seeds, {self.node_type: places}, {self.node_type: ends})
+            return EpochPlan(epoch, seeds, {self.node_type: places}, {self.node_type: ends}, times)
         return batches(
             seeds, sampling.batch_size, epoch,
-            seed=sampling.seed, drop_last=options.drop_last, shuffle=options.shuffle,
+            seed=sampling.seed, drop_last=options.drop_last, shuffle=options.shuffle, seed_time=times,
         )  # fmt: skip
+
+    def check_times(self, sampler: Sampler) -> None:
+        """Make the times exact in the dtype and unit of the graph's; `InputError` if one is missing or does not fit."""
+        times = None if self.seed_time is None else {self.node_type: self.seed_time}
+        exact = sampler.seed_times({self.node_type: self.ids}, times)
+        self.seed_time = None if times is None else exact[self.node_type]
 
     def __repr__(self) -> str:
         return f"{self.node_type!r}: {format_count(len(self))} seeds"

@@ -216,7 +216,7 @@ class Sampler:
         if positions:
             self.check_positions()
         lists, key = self._per_type(seeds, "seeds"), (key_word(epoch, "epoch"), key_word(batch, "batch"))
-        times = self._seed_times(lists, seed_time)
+        times = self._times_of(lists, seed_time)
         with self._explained():
             nodes, sizes, hops, instances = self._native.sample(lists, *key, positions, _words(times))
         edges: list[dict[Relation, Any]] = [dict(zip(self.edge_relations, hop, strict=True)) for hop in hops]
@@ -233,13 +233,18 @@ class Sampler:
             self.subgraphs.subgraph_type,
         )
 
-    def _seed_times(self, lists: Sequence[IdArray], seed_time: Seeds | None) -> dict[str, npt.NDArray[Any]]:
-        """Return the time of each seed by type; nothing for a sampler without time."""
+    def _times_of(self, lists: Sequence[IdArray], seed_time: Seeds | None) -> dict[str, npt.NDArray[Any]]:
+        return self.seed_times(dict(zip(self.node_types, lists, strict=True)), seed_time)
+
+    def seed_times(self, seeds: Mapping[str, IdArray], seed_time: Seeds | None) -> dict[str, npt.NDArray[Any]]:
+        """Return the time of each seed by type, exact in the dtype of the graph's times; nothing without `times`.
+
+        `InputError` as of `sample`.
+        """
         if self.times is None:
             if seed_time is not None:
                 raise InputError("seed_time: expected with time, the name of the times that it is compared with")
             return {}
-        seeds = dict(zip(self.node_types, lists, strict=True))
         if seed_time is not None and not isinstance(seed_time, Mapping):
             types = [t for t, ids in seeds.items() if ids.size] or self.node_types
             if len(types) != 1:
@@ -263,7 +268,7 @@ class Sampler:
         """
         lists, key = self._per_type(seeds, "seeds"), (key_word(epoch, "epoch"), key_word(batch, "batch"))
         counters = ([], []) if counts is None else self._counters(counts)
-        times = self._seed_times(lists, seed_time)
+        times = self._times_of(lists, seed_time)
         with self._explained():
             nodes = self._native.sample_nodes(lists, *key, *counters, _words(times))
         return dict(zip(self.node_types, nodes, strict=True))
@@ -284,7 +289,7 @@ class Sampler:
         """Return the batches of an epoch with this sampler's seed; see `tiering.sampling.batches`."""
         checked = self._per_type(train, "training nodes")
         lists = dict(zip(self.node_types, checked, strict=True))
-        times = self._seed_times(checked, seed_time)
+        times = self._times_of(checked, seed_time)
         return cut_batches(
             lists, batch_size, epoch, seed=self.seed, drop_last=drop_last, shuffle=shuffle, seed_time=times
         )
@@ -308,7 +313,7 @@ class Sampler:
         lists = [(plan.ids.get(t, none), plan.offsets.get(t, idle)) for t in self.node_types]
         epoch, last = key_word(plan.epoch, "epoch"), len(plan) if last is None else last
         counters = self._counters(counts)
-        times = self._seed_times([ids for ids, _ in lists], plan.times or None)
+        times = self._times_of([ids for ids, _ in lists], plan.times or None)
         with self._explained():
             self._native.count_accesses(lists, epoch, first, last, *counters, parse_threads(threads), _words(times))
         return counts

@@ -190,6 +190,9 @@ class LinkPlan:
     def __getitem__(self, batch: int) -> dict[str, IdArray]:
         return self.linked_nodes(batch).nodes
 
+    def times_of(self, batch: int) -> None:
+        """Return the times of a batch's nodes: none."""
+
     def linked_nodes(self, batch: int) -> LinkedNodes:
         """Return the nodes and pairs of a batch."""
         if not 0 <= batch < len(self):

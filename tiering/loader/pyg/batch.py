@@ -62,6 +62,8 @@ class PygAdapter(Adapter):
             seeds = data if self.homogeneous else data[self._seed_type]
             seeds.input_id = self._ids_of(batch)
             seeds.batch_size = batch.num_nodes[0][self._seed_type]
+            if batch.seed_time is not None:
+                seeds.seed_time = batch.seed_time
         else:
             self._fill_links(data, self._relation, batch)
         return data
@@ -90,14 +92,18 @@ class PygAdapter(Adapter):
             store[f"{split}_mask"] = inside
         store.n_id = known.original_ids(ranks)
         store.num_nodes = len(ranks)
-        store.num_sampled_nodes = new_by_hop(batch.num_nodes)[node_type]
+        if batch.subgraph_type == "directional":
+            store.num_sampled_nodes = new_by_hop(batch.num_nodes)[node_type]
+        if batch.batch:
+            store.batch = batch.batch[node_type]
 
     def _fill_edges(self, store: Any, relation: Relation, batch: Batch) -> None:
         edges = [hop[relation] for hop in batch.hops]
         store.edge_index = concatenate(edges, 1)
-        store.num_sampled_edges = [int(drawn.shape[1]) for drawn in edges]
+        if batch.subgraph_type == "directional":
+            store.num_sampled_edges = [int(drawn.shape[1]) for drawn in edges]
         attributes = self.edges[relation]
-        if attributes is not None:
+        if attributes is not None and relation in batch.positions[0]:
             positions = concatenate([hop[relation] for hop in batch.positions])
             for name, values in attributes(positions).items():
                 store[PYG_NAMES.get(name, name)] = values
