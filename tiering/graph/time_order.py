@@ -43,7 +43,8 @@ class TimeOrder(NamedTuple):
         if times.dtype.kind == "i":
             return np.asarray(times, np.int64)
         bits: Int64Array = (times + 0.0).view(np.int64)  # -0.0 becomes 0.0
-        return np.bitwise_xor(bits, (bits >> 63) & np.int64(2**63 - 1))
+        keys: Int64Array = np.bitwise_xor(bits, (bits >> 63) & np.int64(2**63 - 1))
+        return keys
 
     def apply(self, starts: Int64Array, outs: list[Bytes], column: int, threads: int) -> None:
         """Put lists in order that begin at `starts`, the first of them of `column`: their ids and values in `outs`."""
