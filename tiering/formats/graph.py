@@ -27,7 +27,7 @@ from tiering.formats.features import EDGE_FEATURES, LABEL_VALUES, Features, Feat
 from tiering.formats.import_record import describe_import
 from tiering.formats.names import Names, NodeNames
 from tiering.formats.order import Order
-from tiering.formats.times import GraphTime
+from tiering.formats.times import GraphTime, declared_time_problems, time_problems
 from tiering.text.description import Fields, Part, Table
 from tiering.text.units import format_bytes, format_count
 
@@ -94,10 +94,7 @@ class Graph(Artifact):
         return GraphTime.of(self.manifest)
 
     def times(self, relation: Relation | str | None = None) -> np.ndarray[Any, Any] | None:
-        """Return the time of each entry of `indices`, ascending in each list; ``None``: the relation has no times.
-
-        It is that of the edge, or, where nodes have times, that of its source.
-        """
+        """Return the time of each entry of `indices`, or of its source, ascending in each list; ``None`` if untimed."""
         return self._times(relation_folder(self.relation(relation)))
 
     def node_times(self, node_type: str | None = None) -> np.ndarray[Any, Any] | None:
@@ -215,7 +212,7 @@ class Graph(Artifact):
 
     def _body_problems(self) -> Iterator[Problem]:
         nodes, manifest, seen = self.manifest.body["node_types"], self.manifest, set()
-        yield from self._part_problems()
+        yield from (*self._part_problems(), *declared_time_problems(self, list(map(relation_folder, self.relations))))
         for name in nodes:
             if not valid_name(name):
                 yield body_problem(f"body.node_types.{name}", "is no name of a type")
@@ -292,6 +289,8 @@ class Graph(Artifact):
                 native.check_csc(indptr, indices, self.num_nodes(relation[0]), threads)
             except ValueError as error:
                 yield Problem(relation_folder(relation), str(error), "value")
+                continue
+            yield from time_problems(self, relation, relation_folder(relation))
 
     def _summarize_content(self) -> dict[str, Any]:
         nodes = {}
@@ -307,11 +306,13 @@ class Graph(Artifact):
                 "features": features,
             }
         relations = {
-            relation_key(relation): {"edges": self.num_edges(relation), "edge_data": sorted(self.edge_data(relation))}
-            for relation in self.relations
+            relation_key(key): {"edges": self.num_edges(key), "edge_data": sorted(self.edge_data(key))}
+            for key in self.relations
         }
         changes = self.manifest.body["changes"]
-        return {"reordered": self.order is not None, "node_types": nodes, "relations": relations, "changes": changes}
+        time = {} if self.time is None else {"time": self.time._asdict()}
+        parts = {"node_types": nodes, "relations": relations, "changes": changes, **time}
+        return {"reordered": self.order is not None, **parts}
 
     def _describe_content(self, summary: Mapping[str, Any]) -> list[Part]:
         nodes = []
