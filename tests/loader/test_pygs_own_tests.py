@@ -45,9 +45,9 @@ NeighborLoader = loader("pyg_loader", "NeighborLoader", None)
 LinkNeighborLoader = loader("pyg_link_loader", "LinkNeighborLoader")
 """
 REASONS = {
-    "disjoint": r"\(disjoint=\.\.\.\): expected False",
-    "induced and bidirectional subgraphs": r"\(subgraph_type=\.\.\.\): expected 'directional'|Regex.*subgraph_type",
-    "time stamps": r"_?(time|time_attr)=\.\.\.\): expected None|Regex.*time_attr",
+    "times of links": r"(edge_label_time|time_attr)=\.\.\.\): expected None",
+    "times that were not imported": r"expected times .*found a graph without",
+    "PyG's texts of errors": r"Regex pattern did not match",
     "stores as the source of a graph": r"expected a path, a graph of PyG .*found builtins\.tuple",
     "operators of pyg-lib": r"'_OpNamespace' 'pyg' object has no attribute",
     "no edge_index": r"expected edge_index, found num_nodes",
