@@ -45,8 +45,6 @@ def require_time(graph: Artifact, name: str) -> GraphTime:
 def declared_time_problems(graph: Graph, folders: Sequence[str]) -> Iterator[Problem]:
     """Yield arrays of times that are missing or not as the manifest says; `folders` are those of the relations."""
     if (time := graph.time) is None:
-        if REQUIRES in graph.manifest.requires:
-            yield body_problem("body.time", "is missing, which the format's feature time needs")
         return
     counts = {f"nodes/{t}/{time.name}": graph.num_nodes(t) for t in graph.node_types if time.along == "nodes"}
     found = {name: count for name, count in counts.items() if name in graph.manifest.files}
