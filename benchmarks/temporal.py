@@ -1,4 +1,4 @@
-"""Sampling in time and of disjoint batches, beside our own static sampler: same graph, seeds, fanouts and threads.
+"""Sampling in time and of disjoint batches, against our own static sampler: same graph, seeds, fanouts and threads.
 
 The rate is edges per second. A disjoint batch has more edges than a static one, which joins the nodes of its seeds; one
 in time has fewer, so the static side's seconds are those it takes for as many edges.

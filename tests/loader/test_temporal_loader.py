@@ -111,3 +111,64 @@ def test_wrong_times_show_when_the_loader_is_made(layouts, error, message, optio
 def test_a_gpu_samples_static_batches_only(layouts, gpu):
     with pytest.raises(CapabilityError, match="time, disjoint and subgraph_type run on the host; use sample_on='auto'"):
         layouts["edge"].loader(disjoint=True, device="cuda", sample_on="gpu")
+
+
+def links_of(count):
+    return np.stack([np.arange(count), np.arange(count)[::-1].copy()])
+
+
+@pytest.mark.parametrize("negatives", [None, 0.5, {"mode": "triplet", "amount": 2}])
+def test_links_in_time(layouts, negatives):
+    """Both ends of a link, and its negatives, have its time and number; negatives exist by then."""
+    layout, count = layouts["node"], 45
+    link_time = np.sort(WHEN["node"])[[0, 4, *range(10, 53)]][::-1].copy()
+    own = torch.from_numpy(layout.artifact.graph.node_times("node").copy())
+    options = {"fanouts": (4,), "batch_size": 10, "time": "when", "link_time": link_time}
+    for batch in layout.link_loader(links=links_of(count), negatives=negatives, **options):
+        links, size = batch.links, batch.links.count
+        pairs = torch.arange(len(links.src)) % size
+        assert links.time.tolist() == link_time[batch.input_id][pairs].tolist()
+        nodes, number, ends = batch.nodes["node"], batch.batch["node"], batch.num_nodes[0]["node"]
+        assert number[links.src].tolist() == pairs.tolist()
+        assert number[links.dst].tolist() == pairs[: len(links.dst)].tolist()
+        assert nodes[links.src[:size]].tolist() == links_of(count)[0][batch.input_id].tolist()
+        times = torch.from_numpy(link_time)[batch.input_id]
+        assert bool((own[nodes[ends:]] <= times[number[ends:]]).all())
+        if links.dst_negative is not None:
+            assert number[links.dst_negative].tolist() == [[i, i] for i in range(size)]
+            assert bool((own[nodes[links.dst_negative]] <= times[:, None]).all())
+            assert ends == 4 * size
+        elif negatives:
+            assert ends == 2 * (size + -(-size // 2))
+            assert bool((own[nodes[links.dst[size:]]] <= links.time[size:]).all())
+
+
+def test_links_in_time_without_reason(layouts):
+    for words in ({"time": "when"}, {"link_time": np.zeros(3)}):
+        with pytest.raises(InputError, match="link_time: expected with time, and time with link_time"):
+            layouts["node"].link_loader(links=links_of(3), **words)
+    words = {
+        "links": links_of(2),
+        "negatives": 1.0,
+        "time": "when",
+        "link_time": np.array([0.5, -1.0]),
+        "batch_size": 2,
+    }
+    with pytest.raises(InputError, match=r"negative 1 of the batch, at time -1\.0, no node"):
+        layouts["node"].link_loader(**words, shuffle=False)
+
+
+def test_pyg_links(layouts):
+    pytest.importorskip("torch_geometric")
+    words = {
+        "edge_label_index": links_of(20),
+        "edge_label_time": np.full(20, 30),
+        "time_attr": "when",
+        "num_neighbors": [3],
+    }
+    for data in layouts["edge"].pyg_link_loader(**words, neg_sampling="binary", batch_size=10):
+        assert data.edge_label_time.tolist() == [30] * 20
+        assert data.batch[data.edge_label_index].tolist() == [[*range(10)] * 2] * 2
+    for data in layouts["edge"].pyg_link_loader(**words, neg_sampling="triplet", batch_size=10):
+        assert data.seed_time.tolist() == [30] * 10
+        assert data.batch[data.dst_neg_index].tolist() == [*range(10)]

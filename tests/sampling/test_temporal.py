@@ -194,13 +194,13 @@ def test_neither_threads_nor_ids_change_a_batch():
         counts = [one.count_accesses(plan, threads=n) for n in (1, 3)]
         expected = np.zeros((2, 50), np.int64)
         for b, ids in enumerate(plan):
-            sampled = one.sample(ids, epoch=1, batch=b, seed_time=plan.times_of(b))
+            sampled = one.sample(ids, epoch=1, batch=b, seed_time=plan.seeds_of(b)[1])
             expected[0][sampled.unique_nodes["n"]] += 1
             reads = [sampled.nodes["n"][: sampled.num_nodes[hop]["n"]] for hop in (0, 1)]
             np.add.at(
                 expected[1], np.concatenate([*reads, *([sampled.nodes["n"]] if "subgraph_type" in how else [])]), 1
             )
-            rows_read = one.sample_nodes(ids, epoch=1, batch=b, seed_time=plan.times_of(b))["n"]
+            rows_read = one.sample_nodes(ids, epoch=1, batch=b, seed_time=plan.seeds_of(b)[1])["n"]
             assert rows_read.tolist() == sampled.unique_nodes["n"].tolist()
         for found in counts:
             assert [found.features["n"].tolist(), found.adjacency[TO].tolist()] == expected.tolist()

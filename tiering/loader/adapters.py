@@ -223,7 +223,6 @@ def require_library(name: str) -> None:
 
 
 _STORES = "PyG's own loaders take it, over `pyg_stores` and `pyg_sampler`"
-_LINK_TIME = "links have no times of their own here: `pyg_loader` takes time_attr"
 _SEED = "`seed` says what is random, the order of an epoch and the neighbours drawn"
 
 
@@ -258,7 +257,6 @@ PYG = {
 """Keywords of ``NeighborLoader`` and ``LinkNeighborLoader`` by name."""
 PYG_LINKS = {
     **PYG,
-    **dict.fromkeys(("time_attr", "input_time", "edge_label_time"), Foreign((None,), _LINK_TIME)),
     "neg_sampling_ratio": Foreign(
         becomes=lambda ratio: {"neg_sampling": {"mode": "binary", "amount": ratio}} if ratio else {}
     ),

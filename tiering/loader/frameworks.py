@@ -128,6 +128,7 @@ class ForFrameworks:
         edge_label_index: OriginalIds = None,
         edge_label: Any = None,
         input_id: Any = None,
+        edge_label_time: Any = None,
         neg_sampling: Any = None,
         replace: bool = False,
         weight_attr: str | None = None,
@@ -153,6 +154,8 @@ class ForFrameworks:
             What batches call their links instead: by default their positions in `edge_label_index`.
         edge_label
             Labels of the links; with negatives of mode binary, classes from 0 on become 1 and more, as in PyG.
+        edge_label_time
+            With ``time_attr``: the time of each link.
         neg_sampling
             PyG's ``NegativeSampling``, its mode (``binary``, ``triplet``), or a mapping of its arguments. Negatives
             are a pure function of the seed, the epoch and the batch.
@@ -165,7 +168,7 @@ class ForFrameworks:
         graph = self.artifact.graph
         words = adopt("pyg_link_loader", {**options, "neg_sampling": neg_sampling})
         links = find_links(graph, edge_label_index)
-        links = dataclasses.replace(links, negatives=make_negatives(words.pop("neg_sampling")))
+        links = dataclasses.replace(links, negatives=make_negatives(words.pop("neg_sampling")), time=edge_label_time)
         words |= pyg_sampling(graph, num_neighbors, replace, weight_attr, words)
         label, input_id = link_labels(links, edge_label), links.input_id if input_id is None else input_id
         adapter = partial(PygAdapter, masks=masks, hetero=hetero, input_id=input_id, edge_label=label)

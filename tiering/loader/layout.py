@@ -253,6 +253,7 @@ class TieredLayout(ForFrameworks, Described):
         *,
         links: Any = None,
         negatives: Negatives | str | float | Mapping[str, Any] | None = None,
+        link_time: Any = None,
         fanouts: Fanouts = (10, 10),
         features: Any = "tiers",
         **options: Unpack[BatchKeywords],
@@ -270,13 +271,16 @@ class TieredLayout(ForFrameworks, Described):
             order of its ``indices`` (8 bytes of memory per edge, for their order in an epoch).
         negatives
             Negative pairs to draw in addition: `tiering.sampling.Negatives`, its mode, an amount of mode ``binary`` for
-            each link, or a mapping of its arguments.
+            each link, or a mapping of its arguments. With times of nodes, nodes that exist at the link's time.
+        link_time
+            With `time`: the time of each link, which both of its ends, and its negative pairs, are sampled at. A link
+            that is an edge of that very time is seen; one less hides it.
         fanouts, features, shuffle, drop_last, ...
             As of `loader`; ``batch_size`` is in links. There is no split, and batches have no `Batch.y`.
         """
         if refused := [name for name in ("split", "node_type", "seeds") if name in options]:
             raise TypeError(f"link_loader() got an unexpected keyword argument {refused[0]!r}")
-        asked = LinkOptions(relation, links, Negatives.of(negatives))
+        asked = LinkOptions(relation, links, Negatives.of(negatives), time=link_time)
         return Loader(self, LoaderOptions.of(features, {"fanouts": fanouts, **options}, asked, "link_loader"))
 
     def inference(

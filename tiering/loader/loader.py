@@ -67,7 +67,7 @@ class Loader(Described):
         self.rank = find_rank(options.seeds.rank, options.seeds.world_size)
         self.sampling = options.sampling
         self.node_sampler = make_sampler(graph, options.sampling)  # Lightning takes a `sampler` for torch's
-        if isinstance(self.targets, NodeTargets):
+        if isinstance(self.targets, NodeTargets | LinkTargets):
             self.targets.check_times(self.node_sampler)
         self.relations = list(self.node_sampler.edge_relations)
         """Relations of the edges in a batch: the graph's own; with random walks, one per metapath."""
@@ -222,8 +222,8 @@ class Loader(Described):
         largest: int | None = getattr(self.targets, "largest", None)
 
         def draw() -> SampledBatch:
-            times, positions = plan.times_of(largest or 0), self._edge_positions
-            return self.node_sampler.sample(plan[largest or 0], epoch=0, batch=0, positions=positions, seed_time=times)
+            seeds, times = plan.seeds_of(largest or 0)
+            return self.node_sampler.sample(seeds, epoch=0, batch=0, positions=self._edge_positions, seed_time=times)
 
         drives = getattr(rows[cold[0]], "drives", None)
         group = group if drives is None else None  # each process has drives of its own

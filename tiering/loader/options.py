@@ -132,6 +132,8 @@ class LinkOptions:
     """Links without `pairs`, in order, as positions in the relation's ``indices``; ``None``: all."""
     input_id: Any = None
     """Names of the links for PyG's and DGL's adapters; ``None``: their positions."""
+    time: Any = None
+    """Times of the links, in their order; expected with the sampler's `time`, and only then."""
 
 
 @dataclass(frozen=True)

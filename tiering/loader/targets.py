@@ -13,7 +13,7 @@ from tiering.artifacts.manifest import Relation, named_relations
 from tiering.errors import InputError
 from tiering.formats.graph import Graph, checked_lists, checked_range, checked_split
 from tiering.loader.options import LinkOptions, SeedOptions
-from tiering.sampling import EpochPlan, LinkPlan, Links, Negatives, Sampler, SamplingOptions, batches
+from tiering.sampling import EpochPlan, LinkPlan, Links, NegativeDraws, Negatives, Sampler, SamplingOptions, batches
 from tiering.sampling.plan import id_array
 from tiering.text.units import format_count
 
@@ -250,7 +250,27 @@ class LinkTargets:
                     f"{pairs.dtype} of shape {pairs.shape}"
                 )
             self.links = Links.of_ids(relation, pairs[0], pairs[1], num_nodes, ids_of)
-        self._options, self._negatives, self._sampling = options, links.negatives, sampling
+        self._options, self._sampling, self._graph = options, sampling, graph
+        self._negatives: Negatives | NegativeDraws | None = links.negatives
+        if links.time is not None:
+            self.links.time = as_array(links.time)
+
+    def check_times(self, sampler: Sampler) -> None:
+        """Make the links' times exact, and draw negatives among nodes that exist; `InputError` if times do not fit."""
+        links, graph = self.links, self._graph
+        if self._options.seed_time is not None:
+            raise InputError("seed_time: expected for seeds; the times of links are link_time")
+        if sampler.times is None or links.time is None:
+            if sampler.times is not None or links.time is not None:
+                raise InputError("link_time: expected with time, and time with link_time: one number for each link")
+            return
+        if links.time.shape != (links.count,):
+            raise InputError(f"link_time: expected one for each of {links.count} links, found shape {links.time.shape}")
+        links.time = sampler.times.exact(links.time, "link_time")
+        if isinstance(self._negatives, Negatives):
+            times = [(t, graph.node_times(t)) for t in links.relation[::2]]
+            by_original = [of if of is None else of[NodeIds(graph).to_ranks(t, np.arange(of.size))] for t, of in times]
+            self._negatives = NegativeDraws(self._negatives, links.num_nodes, (by_original[0], by_original[1]))
 
     def __len__(self) -> int:
         return self.links.count
@@ -260,7 +280,7 @@ class LinkTargets:
         options, size = self._options, self._sampling.batch_size if places is None else places.size
         return LinkPlan(
             self.links, size, epoch, seed=self._sampling.seed, negatives=self._negatives, order=places,
-            drop_last=options.drop_last, shuffle=options.shuffle,
+            disjoint=self._sampling.disjoint, drop_last=options.drop_last, shuffle=options.shuffle,
         )  # fmt: skip
 
     def __repr__(self) -> str:

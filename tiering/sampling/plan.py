@@ -39,10 +39,10 @@ class EpochPlan:
         """Per node type with times of its seeds: these in the order of the epoch."""
         return {t: times[self.places[t]] for t, times in self.seed_time.items()}
 
-    def times_of(self, batch: int) -> dict[str, npt.NDArray[Any]] | None:
-        """Return the times of the seeds of a batch, per node type; ``None`` where none were given."""
+    def seeds_of(self, batch: int) -> tuple[dict[str, IdArray], dict[str, npt.NDArray[Any]] | None]:
+        """Return the seeds of a batch and their times, per node type; ``None`` where none were given."""
         places = self.places_of(batch)
-        return {t: times[places[t]] for t, times in self.seed_time.items()} or None
+        return self[batch], {t: times[places[t]] for t, times in self.seed_time.items()} or None
 
     def __len__(self) -> int:
         return min(int(o.size) - 1 for o in self.offsets.values())

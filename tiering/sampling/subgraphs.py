@@ -35,7 +35,7 @@ class SampledTimes:
         """Return the word of a window; -1 for none."""
         if window is None or window == math.inf:
             return -1
-        exact = self._exact(np.asarray([window]), "time_window", "m")
+        exact = self.exact(np.asarray([window]), "time_window", "m")
         if exact[0] < 0:
             raise InputError(f"time_window: expected 0 or more, found {window}")
         return int(exact.view(np.int64)[0])
@@ -54,9 +54,9 @@ class SampledTimes:
         array = np.asarray([] if times is None else times)
         if array.shape != ids.shape:
             raise InputError(f"{what}: expected one for each of {ids.size} seeds, found shape {array.shape}")
-        return self._exact(array, what, "M")
+        return self.exact(array, what)
 
-    def _exact(self, values: npt.NDArray[Any], what: str, dates: str) -> Array:
+    def exact(self, values: npt.NDArray[Any], what: str, dates: str = "M") -> Array:
         """Return numbers, or dates of kind `dates`, in the dtype and unit of the times; `InputError` unless exact."""
         target: Any = self.dtype
         if values.dtype.kind == dates and self._unit is not None:

@@ -59,6 +59,8 @@ class BatchLinks:
     """Number of links; negative pairs follow them."""
     dst_negative: torch.Tensor | None = None
     """Triplets: int64, shape (links, amount): other destinations for the source of each link."""
+    time: torch.Tensor | None = None
+    """With `time`: times of the links, then of the negative pairs; with triplets of the links alone."""
 
 
 @dataclass(frozen=True)
@@ -99,8 +101,8 @@ class Batch:
     links: BatchLinks | None = field(default=None, repr=False)
     """The links of a link batch, and negative pairs."""
     batch: dict[str, torch.Tensor] = field(default_factory=dict, repr=False)
-    """Instances by node type of a disjoint batch, int64: the number of the seed whose subgraph each node is in; empty
-    for other batches."""
+    """Instances by node type of a disjoint batch, int64: the number of the seed whose subgraph each node is in, of link
+    batches that of the link; empty for other batches."""
     seed_time: torch.Tensor | None = field(default=None, repr=False)
     """Times of the seeds, with `time`."""
     subgraph_type: str = "directional"
@@ -204,8 +206,12 @@ def about_targets(plan: Plan, batch: Batch, put: Callable[[npt.NDArray[Any]], to
     if isinstance(plan, LinkPlan):
         linked = plan.linked_nodes(batch.index)
         negative = None if linked.dst_negative is None else put(linked.dst_negative)
-        links = BatchLinks(put(linked.src), put(linked.dst), linked.places.size, negative)
-        return replace(batch, input_id=put(linked.places), links=links)
+        time = None if linked.time is None else put(linked.time)
+        links = BatchLinks(put(linked.src), put(linked.dst), linked.places.size, negative, time)
+        if linked.end_links is not None:  # both ends of a link have its number; they stay two subgraphs
+            of_instance = put(np.concatenate([linked.end_links[t] for t in batch.nodes if t in linked.end_links]))
+            batch = replace(batch, batch={t: of_instance[instance] for t, instance in batch.batch.items()})
+        return replace(batch, input_id=put(linked.places), links=links, seed_time=None)
     places = plan.places_of(batch.index)[batch.seed_type]
     if batch.num_nodes[0][batch.seed_type] != places.size:  # a seed that came twice counts once, where it came first
         places = places[np.sort(np.unique(plan[batch.index][batch.seed_type], return_index=True)[1])]

@@ -43,7 +43,8 @@ class BatchMaker:
         """Sample a batch of the plan on the host."""
         with self.times.work("sampling"):
             options = {"epoch": epoch, "batch": batch, "positions": self.edge_positions}
-            return self.sampler.sample(plan[batch], seed_time=plan.times_of(batch), **options)  # type: ignore[no-any-return]
+            seeds, times = plan.seeds_of(batch)
+            return self.sampler.sample(seeds, seed_time=times, **options)  # type: ignore[no-any-return]
 
 
 @dataclass

@@ -118,7 +118,11 @@ class PygAdapter(Adapter):
         if links.dst_negative is not None:
             of_src.src_index, of_dst.dst_pos_index = links.src, links.dst
             of_dst.dst_neg_index = links.dst_negative.squeeze(-1)
+            if links.time is not None:
+                of_src.seed_time = of_dst.seed_time = links.time
             return
+        if links.time is not None:
+            of_links.edge_label_time = links.time
         of_links.edge_label_index = torch.stack((links.src, links.dst))
         known = self._edge_label
         if known is not None:
