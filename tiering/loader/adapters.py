@@ -250,6 +250,7 @@ PYG = {
     "subgraph_type": Foreign(becomes=lambda kind: {"subgraph_type": getattr(kind, "value", kind)}),
     "time_attr": Foreign(becomes=lambda name: {} if name is None else {"time": name}),
     "input_time": Foreign(becomes=lambda times: {} if times is None else {"seed_time": times}),
+    "edge_label_time": Foreign((None,), "`pyg_link_loader` takes times of links"),
     "is_sorted": Foreign(), "filter_per_worker": Foreign(),
     "transform_sampler_output": Foreign((None,), _STORES),
     "custom_cls": Foreign((None,), _STORES),
@@ -257,6 +258,7 @@ PYG = {
 """Keywords of ``NeighborLoader`` and ``LinkNeighborLoader`` by name."""
 PYG_LINKS = {
     **PYG,
+    "input_time": Foreign((None,), "the times of links are edge_label_time"),
     "neg_sampling_ratio": Foreign(
         becomes=lambda ratio: {"neg_sampling": {"mode": "binary", "amount": ratio}} if ratio else {}
     ),
