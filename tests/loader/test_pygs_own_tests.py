@@ -46,6 +46,7 @@ LinkNeighborLoader = loader("pyg_link_loader", "LinkNeighborLoader")
 """
 REASONS = {
     "stores as the source of a graph": r"expected a path, a graph of PyG .*found builtins\.tuple",
+    "PyG's own text of an error": r"Expected regex: \"'edge_label_time' is not set\"",
     "operators of pyg-lib": r"'_OpNamespace' 'pyg' object has no attribute",
     "no edge_index": r"expected edge_index, found num_nodes",
     "no hops": r"expected one entry per hop .*found \[\]",

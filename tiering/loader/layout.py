@@ -221,7 +221,8 @@ class TieredLayout(ForFrameworks, Described):
         ----------
         split, node_type, seeds, seed_time, shuffle, drop_last, rank, world_size
             Seeds, their times, their order; see `tiering.loader.options.SeedOptions`. ``None``: all nodes; with
-            ``shuffle=False`` in the order of their ranks, which `pyg_loader` and `dgl_loader` replace by that of the source.
+            ``shuffle=False`` in the order of their ranks, which `pyg_loader` and `dgl_loader` replace by that of the
+            source.
         fanouts
             Neighbours per hop, the seeds' own hop first, in forms of `tiering.text.units.parse_fanouts`. ``pinsage``:
             how many of the most visited nodes; ``ladies``: nodes per layer.
