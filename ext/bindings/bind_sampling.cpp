@@ -63,13 +63,8 @@ class BoundSampler {
       TIERING_EXPECT(dst >= 0 && static_cast<size_t>(dst) < config.num_nodes.size() &&
                          static_cast<int64_t>(offsets.size()) - 1 == config.num_nodes[static_cast<size_t>(dst)],
                      "indptr: expected one entry per destination node and one more, found ", offsets.size());
-      config.relations.push_back({.src_type = src,
-                                  .dst_type = dst,
-                                  .indptr = offsets.data(),
-                                  .indices = indices,
-                                  .weights = weights ? weights->get() : WeightArray{},
-                                  .times = {},
-                                  .name = name});
+      config.relations.push_back(
+          {src, dst, offsets.data(), indices, weights ? weights->get() : WeightArray{}, {}, name});
     }
     if (subgraphs_) use_subgraphs(config);
     for (const auto& keys : node_keys_) config.node_keys.push_back(keys ? keys->get() : IdSpan{});
@@ -182,8 +177,7 @@ void bind_sampling(nb::module_& m) {
         const std::span<const int64_t> offsets = indptr;
         TIERING_EXPECT(!offsets.empty(), "indptr: expected at least one entry");
         const WeightArray weights = given;
-        const RelationView relation{
-            .indptr = offsets.data(), .indices = {.size = weights.size}, .weights = weights, .times = {}};
+        const RelationView relation{.indptr = offsets.data(), .indices = {.size = weights.size}, .weights = weights};
         return cumulative_weights(relation, static_cast<int64_t>(offsets.size()) - 1, what, threads);
       },
       "indptr"_a, "weights"_a, "what"_a, "threads"_a = 1, Release());

@@ -87,7 +87,7 @@ def test_keywords_of_pyg_that_change_nothing(kit, build):
         (
             "pyg_link_loader",
             {"input_time": torch.zeros(3)},
-            r"expected None, found .*: links have no times of their own",
+            r"expected None, found .*: the times of links are edge_label_time",
         ),
         ("dgl_loader", {"exclude": "self"}, r"expected None, found 'self': leave edges that are to be predicted out"),
         ("dgl_loader", {"gpu_cache": {"node": {"feat": 9}}}, r"expected None or \{\}, found .*gpu tier is the cache"),

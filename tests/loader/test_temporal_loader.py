@@ -172,3 +172,26 @@ def test_pyg_links(layouts):
     for data in layouts["edge"].pyg_link_loader(**words, neg_sampling="triplet", batch_size=10):
         assert data.seed_time.tolist() == [30] * 10
         assert data.batch[data.dst_neg_index].tolist() == [*range(10)]
+
+
+def test_pygs_own_loaders_in_time(layouts):
+    """`pyg_sampler` under PyG's loaders: no node is newer than its seed or link; the same seeds give the same batch."""
+    from torch_geometric.loader import LinkLoader, NodeLoader
+
+    layout, own = layouts["node"], torch.from_numpy(WHEN["node"])
+    sampler, stores = layout.pyg_sampler([4, 4], time_attr="when"), layout.pyg_stores()
+    nodes, times = torch.arange(40) % 20, torch.linspace(0, 1, 40, dtype=torch.float64)
+    batches = [list(NodeLoader(stores, sampler, input_nodes=nodes, input_time=times, batch_size=10)) for _ in range(2)]
+    for data, again in zip(*batches, strict=True):
+        assert torch.equal(data.seed_time, times[data.input_id]) and torch.equal(data.n_id, again.n_id)
+        found = slice(data.batch_size, None)
+        assert bool((own[data.n_id[found]] <= data.seed_time[data.batch[found]]).all())
+    links = torch.from_numpy(links_of(20))
+    words = {
+        "edge_label_index": (None, links),
+        "edge_label_time": torch.full((20,), 0.6, dtype=torch.float64),
+        "batch_size": 20,
+    }
+    (data,) = LinkLoader(stores, sampler, neg_sampling="binary", **words)
+    assert data.edge_label_time.tolist() == [0.6] * 40
+    assert data.batch[data.edge_label_index].tolist() == [[*range(20)] * 2] * 2

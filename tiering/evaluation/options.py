@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tiering.errors import InputError
-from tiering.sampling.options import SamplingKeywords
+from tiering.sampling.options import SamplingKeywords, SubgraphKeywords
 from tiering.text.options import option, parse_options, whole
 from tiering.text.units import format_bytes, parse_bytes
 
@@ -91,7 +91,7 @@ class EvaluationOptions:
         vars(self).update(page_bytes=page, block_bytes=block)
 
 
-class EvaluationKeywords(SamplingKeywords, total=False):
+class EvaluationKeywords(SamplingKeywords, SubgraphKeywords, total=False):
     """Keywords of `evaluate`, for editors."""
 
     seed: int

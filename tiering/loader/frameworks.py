@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tiering.loader.layout import TieredLayout
     from tiering.loader.options import BatchKeywords, NodeKeywords
     from tiering.loader.pyg.stores import TieredFeatureStore, TieredGraphStore, TieredSampler
+    from tiering.sampling.options import SubgraphKeywords
 
 
 class ForFrameworks:
@@ -94,6 +95,8 @@ class ForFrameworks:
             ``None``: all nodes, in the order of the source. ``seeds`` takes ranks.
         input_id
             What batches call their seeds instead: by default as in PyG ids of a mask, else positions among the seeds.
+        time_attr, input_time, temporal_strategy, disjoint, subgraph_type
+            As PyG's: times that ``import --time`` kept, and the time of each seed, by default its node's own.
         replace, weight_attr
             Draw neighbours with replacement; in proportion to the edge data ``weight``, or ``edge_weight`` as PyG says.
         edge_attrs
@@ -217,6 +220,8 @@ class ForFrameworks:
         weight_attr: str | None = None,
         edge_attrs: Collection[str] | None = None,
         hetero: bool = False,
+        time_attr: str | None = None,
+        **subgraphs: Unpack[SubgraphKeywords],
     ) -> TieredSampler:
         """Return the ``BaseSampler`` that PyG's ``NodeLoader`` and ``LinkLoader`` take; needs no pyg-lib.
 
@@ -232,6 +237,8 @@ class ForFrameworks:
             ``original`` or ``rank``, as of the stores.
         seed
             Seed of the run, 0 to 2^64 - 1.
+        time_attr, disjoint, temporal_strategy, time_window, subgraph_type
+            As of `pyg_loader`; PyG's loaders take ``input_time`` and ``edge_label_time``.
         """
         require_library("PyG")
         from tiering.loader.pyg.stores import TieredSampler
@@ -239,7 +246,9 @@ class ForFrameworks:
         words = pyg_sampling(self.artifact.graph, num_neighbors, replace, weight_attr, {})
         words["fanouts"] = parse_fanouts(words["fanouts"], "num_neighbors")
         names = edge_names(self.artifact.graph, edge_attrs, None)
-        return TieredSampler(self._layout, SamplingOptions(seed=seed, **words), ids, names, hetero)
+        about: dict[str, Any] = {**subgraphs, "time": time_attr}
+        how = SamplingOptions(seed=seed, **words, **about)
+        return TieredSampler(self._layout, how, ids, names, hetero)
 
     def dgl_loader(
         self,

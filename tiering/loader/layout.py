@@ -219,14 +219,17 @@ class TieredLayout(ForFrameworks, Described):
 
         Parameters
         ----------
-        split, node_type, seeds, shuffle, drop_last, rank, world_size
-            Seeds and their order; see `tiering.loader.options.SeedOptions`. ``None``: all nodes; with ``shuffle=False``
-            in the order of their ranks, which `pyg_loader` and `dgl_loader` replace by that of the source.
+        split, node_type, seeds, seed_time, shuffle, drop_last, rank, world_size
+            Seeds, their times, their order; see `tiering.loader.options.SeedOptions`. ``None``: all nodes; with
+            ``shuffle=False`` in the order of their ranks, which `pyg_loader` and `dgl_loader` replace by that of the
+            source.
         fanouts
             Neighbours per hop, the seeds' own hop first, in forms of `tiering.text.units.parse_fanouts`. ``pinsage``:
             how many of the most visited nodes; ``ladies``: nodes per layer.
         batch_size, frontier, sampler, seed, num_walks, walk_length, restart, metapaths
             See `tiering.sampling.SamplingOptions`. ``pinsage`` and ``ladies`` give their edges weights.
+        time, temporal_strategy, time_window, disjoint, subgraph_type
+            See `tiering.sampling.Subgraphs`.
         features
             ``tiers``; ``memory`` (all rows are first read into memory); an object with ``gather(ids)``, or one per node
             type; ``None`` for the structure alone. Batches are the same, bit for bit.

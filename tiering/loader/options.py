@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypedDict
 from tiering.errors import InputError
 from tiering.readahead.disk_speed import MEASURED, DiskSpeed, read_speed
 from tiering.sampling import Negatives, SamplingOptions
-from tiering.sampling.options import SamplingKeywords
+from tiering.sampling.options import SamplingKeywords, SubgraphKeywords
 from tiering.sampling.plan import whole_number
 from tiering.text.options import option
 from tiering.text.units import parse_device
@@ -245,7 +245,7 @@ class RowKeywords(TypedDict, total=False):
     peers: Any
 
 
-class BatchKeywords(RowKeywords, SamplingKeywords, total=False):
+class BatchKeywords(RowKeywords, SamplingKeywords, SubgraphKeywords, total=False):
     """Keywords of all loaders: in addition fields of `SeedOptions`, `PipelineOptions` and `MemoryOptions`."""
 
     seed: int

@@ -55,6 +55,12 @@ class NodeIds:
         """Return the ids of the source of ranks, which are not checked."""
         return self._mapped("new_to_old", node_type, ranks)
 
+    def end_times(self, relation: Relation) -> tuple[Any, Any]:
+        """Return the times of the nodes of a relation's ends by id of the source; ``None`` for types without."""
+        times = [(t, self._graph.node_times(t)) for t in relation[::2]]
+        src, dst = (of if of is None else of[self.to_ranks(t, np.arange(of.size))] for t, of in times)
+        return src, dst
+
     def _mapped(self, name: str, node_type: str, ids: Ids) -> Ids:
         """Return the entries of a map of the graph's order; `FormatError` if one is no node."""
         if not self._ordered:
@@ -257,20 +263,13 @@ class LinkTargets:
 
     def check_times(self, sampler: Sampler) -> None:
         """Make the links' times exact, and draw negatives among nodes that exist; `InputError` if times do not fit."""
-        links, graph = self.links, self._graph
+        links = self.links
         if self._options.seed_time is not None:
             raise InputError("seed_time: expected for seeds; the times of links are link_time")
-        if sampler.times is None or links.time is None:
-            if sampler.times is not None or links.time is not None:
-                raise InputError("link_time: expected with time, and time with link_time: one number for each link")
-            return
-        if links.time.shape != (links.count,):
-            raise InputError(f"link_time: expected one for each of {links.count} links, found shape {links.time.shape}")
-        links.time = sampler.times.exact(links.time, "link_time")
-        if isinstance(self._negatives, Negatives):
-            times = [(t, graph.node_times(t)) for t in links.relation[::2]]
-            by_original = [of if of is None else of[NodeIds(graph).to_ranks(t, np.arange(of.size))] for t, of in times]
-            self._negatives = NegativeDraws(self._negatives, links.num_nodes, (by_original[0], by_original[1]))
+        links.time = sampler.link_times(links.time, links.count)
+        if links.time is not None and isinstance(self._negatives, Negatives):
+            times = NodeIds(self._graph).end_times(links.relation)
+            self._negatives = NegativeDraws(self._negatives, links.num_nodes, times)
 
     def __len__(self) -> int:
         return self.links.count

@@ -253,6 +253,16 @@ class Sampler:
         self._check_types(given := seed_time or {}, "seed_time")
         return self.times.of_seeds(seeds, given)
 
+    def link_times(self, times: Any, count: int) -> npt.NDArray[Any] | None:
+        """Return the times of so many links, exact as those of `seed_times`; ``None`` for a sampler without `times`."""
+        if self.times is None and times is None:
+            return None
+        if self.times is None or times is None:
+            raise InputError("link_time: expected with time, and time with link_time: one number for each link")
+        if (array := np.asarray(times)).shape != (count,):
+            raise InputError(f"link_time: expected one for each of {count} links, found shape {array.shape}")
+        return self.times.exact(array, "link_time")
+
     def sample_nodes(
         self,
         seeds: Seeds,

@@ -79,6 +79,14 @@ class LinkedNodes:
         return None if self.time is None else {t: self.time[links] for t, links in (self.end_links or {}).items()}
 
 
+def numbers_of_links(instances: dict[str, IdArray], end_links: Mapping[str, IdArray] | None) -> dict[str, IdArray]:
+    """Return, per node of a disjoint batch, the number of its link where `end_links` says those of the ends."""
+    if not end_links:
+        return instances
+    of_instance = np.concatenate([end_links[t] for t in instances if t in end_links])
+    return {t: of_instance[instance] for t, instance in instances.items()}
+
+
 class Links:
     """Links of a relation that batches are made of: so many, whose ends `pairs` gives by their positions.
 

@@ -32,6 +32,11 @@ class SamplingKeywords(TypedDict, total=False):
     walk_length: int
     restart: float
     metapaths: Sequence[Sequence[Any]] | None
+
+
+class SubgraphKeywords(TypedDict, total=False):
+    """Fields of `Subgraphs` as keywords, for editors."""
+
     disjoint: bool
     time: str | None
     temporal_strategy: str

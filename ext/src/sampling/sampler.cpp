@@ -79,7 +79,7 @@ struct Sampler::Workspace {
   bool shared_reads = false;
 
   // Of disjoint batches:
-  int id_bits = 63;                              // of the tables' keys
+  int id_bits = 62;                              // of the tables' keys
   std::vector<int64_t> clocks;                   // seed time of each instance
   NodeTable unique;                              // different ids of a type
   std::vector<GrowingArray<int64_t>> ids;        // per type: of the nodes, once the batch is drawn

@@ -279,7 +279,7 @@ class GpuBatches(BatchMaker):
                     cast("GpuFeatures", self.features[t]).gather_part(
                         slot_rows, features[t].data_ptr(), stream.cuda_stream
                     )
-            features |= {t: features[t].index_select(0, rows[t]) for t in features.keys() & rows.keys()}
+            features = {t: self._spread(found, rows[t]) if t in rows else found for t, found in features.items()}
             y = self._labels_of(seeds, batch.num_nodes[0][self.seed_type])
             of_edges = rows_of_edges(batch, self.edge_rows, lambda source, ids: self._rows(source, ids, None))
             batch = replace(batch, features=features, y=y, edge_features=of_edges)
@@ -297,6 +297,15 @@ class GpuBatches(BatchMaker):
             return rows if self.device.has(rows) else self.device.send(rows)
         out = self.device.empty((len(nodes), source.dim), getattr(torch, source.dtype))
         source.gather_into(nodes.data_ptr(), len(nodes), out.data_ptr(), self._stream.cuda_stream, ahead=ahead)
+        return out
+
+    def _spread(self, rows: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+        """Return the row at each place, of rows in the memory of the GPU."""
+        out = self.device.empty((len(places), *rows.shape[1:]), rows.dtype)
+        if len(rows):
+            ends, row_bytes = [len(rows)] * 4, rows.nbytes // len(rows)
+            table = cuda.RowTable(self.device.index, row_bytes, ends, rows.data_ptr(), [], 0, 0)
+            table.gather(places.data_ptr(), len(places), out.data_ptr(), self._stream.cuda_stream)
         return out
 
     def _labels_of(self, seeds: Ids, unique: int) -> torch.Tensor | None:

@@ -46,6 +46,8 @@ class PygAdapter(Adapter):
         self._input_id = None if input_id is None else Lookup(as_array(input_id), device, mapped=True)
         if input_id is not None and len(input_id) != len(loader.targets):
             raise InputError(f"input_id: expected one for each of {loader.targets!r}, found {len(input_id)}")
+        time = loader.layout.artifact.graph.time
+        self._time = "" if time is None else time.name
         self._edge_label, self._seed_type = edge_label, loader.targets.node_type
         self._relation = loader.targets.links.relation if isinstance(loader.targets, LinkTargets) else None
 
@@ -88,6 +90,8 @@ class PygAdapter(Adapter):
             store.x = known.features(batch.features[node_type])
         if (labels := known.labels(ranks)) is not None:
             store.y = labels
+        if (times := known.times(ranks)) is not None:
+            store[self._time] = times
         for split, inside in known.splits(ranks).items():
             store[f"{split}_mask"] = inside
         store.n_id = known.original_ids(ranks)

@@ -26,11 +26,11 @@ struct WeightArray {
 struct RelationView {
   int src_type = 0;
   int dst_type = 0;
-  const int64_t* indptr = nullptr;  // num_nodes[dst_type] + 1
-  IdSpan indices;                   // values in [0, num_nodes[src_type])
-  WeightArray weights = {};         // along indices; only the weighted rule reads them
-  std::span<const int64_t> times;   // words along indices (TimeRule), ascending in each list; empty: always visible
-  std::string name = {};            // for messages
+  const int64_t* indptr = nullptr;      // num_nodes[dst_type] + 1
+  IdSpan indices;                       // values in [0, num_nodes[src_type])
+  WeightArray weights = {};             // along indices; only the weighted rule reads them
+  std::span<const int64_t> times = {};  // words along indices (TimeRule), ascending in each list; empty: always visible
+  std::string name = {};                // for messages
 
   /// The name of relation number `place` in messages.
   std::string label(size_t place) const { return "relation " + (name.empty() ? std::to_string(place) : name); }
