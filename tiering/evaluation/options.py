@@ -14,7 +14,7 @@ from tiering.text.units import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
     from tiering.evaluation.cache_order import RowBytes
-    from tiering.formats.user_arrays import Train
+    from tiering.formats.user_arrays import Train, UserValues
     from tiering.layout.tiers import Capacities
     from tiering.memory import Budget
     from tiering.readahead.disk_speed import DiskSpeed
@@ -96,6 +96,7 @@ class EvaluationKeywords(SamplingKeywords, SubgraphKeywords, total=False):
 
     seed: int
     train: Train
+    seed_time: UserValues | None
     tiers: Capacities | None
     threads: int | str | None
     memory: str | int | Budget | None

@@ -35,7 +35,7 @@ from tiering.evaluation.result import Evaluation
 from tiering.evaluation.ssd_reading import ReadingMemory, ReadingSpec
 from tiering.formats.graph import Graph
 from tiering.formats.scores import GIVEN, Scores
-from tiering.formats.user_arrays import Train, resolve_train
+from tiering.formats.user_arrays import Train, UserValues, resolve_times, resolve_train
 from tiering.layout.tiers import Capacities
 from tiering.memory import Budget, parse_memory
 from tiering.sampling import SamplingOptions, make_sampler
@@ -52,6 +52,7 @@ def evaluate(
     sampling: SamplingOptions | Fanouts,
     *,
     train: Train = None,
+    seed_time: UserValues | None = None,
     tiers: Capacities | None = None,
     threads: int | str | None = None,
     memory: str | int | Budget | None = None,
@@ -73,6 +74,9 @@ def evaluate(
         (``batch_size``, ``seed``, ``frontier``, ``sampler``...) as `options`.
     train
         Training nodes, where the graph's own split is not meant: `tiering.formats.user_arrays.resolve_train`.
+    seed_time
+        With `time`: the time of each training node, in their order (`tiering.formats.user_arrays.resolve_times`). Nodes
+        may come several times then. By default a node's own.
     tiers
         Sizes of tiers (`tiering.layout.tiers.parse_capacities`), to report what they would move.
     memory
@@ -90,7 +94,9 @@ def evaluate(
     workers = parse_threads(threads)
     how = sampling if isinstance(sampling, SamplingOptions) else SamplingOptions(**{"fanouts": sampling, **options})
     first = unseen_epoch(scores, how.seed) if asked.first_epoch is None else asked.first_epoch
-    nodes = resolve_train(graph, train, how.seed)
+    nodes = resolve_train(graph, train, how.seed, repeats=seed_time is not None)
+    sampler = make_sampler(graph, how)
+    times = sampler.seed_times(nodes, resolve_times(seed_time, nodes))
     rows = competing_rows(graph, asked.row_bytes)
     spec = MetricSpec(rows, asked, tiers)
     if tiers is not None:  # refuse sizes that no score fits, before anything is counted
@@ -100,7 +106,7 @@ def evaluate(
     need = evaluation_memory(graph, rows, how, scores=len(scores), ssd=tiers is not None and tiers.ssd, train=trained)
     room = None if reading is None else ReadingMemory.plan(budget, need, rows, reading.max_bytes)
     samplers = need.threads(budget if room is None else budget.without(room.bytes), workers)
-    epochs = ReferenceEpochs(make_sampler(graph, how), nodes, how, range(first, first + asked.epochs), samplers)
+    epochs = ReferenceEpochs(sampler, nodes, how, range(first, first + asked.epochs), samplers, times)
     batches = None if reading is None or room is None else reading.sample(epochs, room)
     orders = {name: spec.cut(rows.join_scores(graph, name, score), workers) for name, score in scores.items()}
     kinds = list(enumerate(rows.types)) if asked.resamples else []

@@ -44,22 +44,32 @@ class SubgraphKeywords(TypedDict, total=False):
     subgraph_type: str
 
 
+def _number(text: str) -> int | float:
+    """Return a number on the command line, whole if it is written so."""
+    try:
+        return int(text) if text.strip().lstrip("+-").isdigit() else float(text)
+    except ValueError:
+        raise InputError(f"time_window: expected a number in the unit of the times, found {text!r}") from None
+
+
+# fmt: off
 @dataclass(frozen=True, kw_only=True)
 class Subgraphs:
     """Options of the subgraphs of seeds; `InputError` where one does not fit the others."""
 
-    disjoint: bool = False
-    """Whether each seed has a subgraph of its own, an instance; always so with `time`."""
-    time: str | None = None
-    """Name of the times that neighbours must not be newer than their seed by: those of edges, or of nodes."""
-    temporal_strategy: str = "uniform"
-    """Neighbours taken among those visible: ``uniform``, drawn, or the ``last``, which are the newest."""
-    time_window: Any = None
-    """Most time from a neighbour to the seed's time, which may be equal; ``None``: no limit."""
-    subgraph_type: str = "directional"
-    """Edges of a batch: ``directional``, those drawn; ``induced``, all visible edges among the nodes of an instance;
-    ``bidirectional``, those drawn and their mirrors, each pair once."""
+    disjoint: bool = option(
+        False, "Each seed has a subgraph of its own; always so with --time.", panel=PANEL)
+    time: str | None = option(
+        None, "Times of edges or nodes: no neighbour is newer than its seed.", "NAME", panel=PANEL)
+    temporal_strategy: str = option(
+        "uniform", "Neighbours taken of those not newer: drawn, or the newest.", "uniform|last", panel=PANEL)
+    time_window: Any = option(
+        None, "Most time from a neighbour to its seed.", "N", panel=PANEL, cli=str | None, from_cli=_number)
+    subgraph_type: str = option(
+        "directional", "Edges of a batch: those drawn, all visible among its nodes, or those drawn and their mirrors.",
+        "directional|induced|bidirectional", panel=PANEL)
 
+    # fmt: on
     def __post_init__(self) -> None:
         for name, words in (("temporal_strategy", STRATEGIES), ("subgraph_type", SUBGRAPH_TYPES)):
             value = getattr(self, name)

@@ -110,14 +110,20 @@ def batches(
 
 
 def runs_of_batches(
-    train: Mapping[str, npt.ArrayLike], batch_size: int, seed: int, epochs: range, threads: int, doing: str
+    train: Mapping[str, npt.ArrayLike],
+    batch_size: int,
+    seed: int,
+    epochs: range,
+    threads: int,
+    doing: str,
+    seed_time: Mapping[str, npt.NDArray[Any]] | None = None,
 ) -> Iterator[tuple[EpochPlan, int, int]]:
     """Yield batches ``[first, last)`` of epochs, some for every thread at a time; a progress bar says `doing`."""
     per_epoch = -(-sum(np.asarray(ids).size for ids in train.values()) // batch_size)
     step = max(8 * threads, per_epoch // 50)
     with progress(per_epoch * len(epochs), doing, "batch") as bar:
         for epoch in epochs:
-            plan = batches(train, batch_size, epoch, seed=seed)
+            plan = batches(train, batch_size, epoch, seed=seed, seed_time=seed_time)
             for first in range(0, len(plan), step):
                 last = min(first + step, len(plan))
                 yield plan, first, last
