@@ -28,6 +28,7 @@ BENCHMARKS = {
     "sampling-weighted": ("sampling.weighted", "the same by edge weights, without replacement"),
     "sampling-pinsage": ("sampling.pinsage", "random walks with restart, against DGL's"),
     "sampling-ladies": ("sampling.ladies", "layer-wise importance sampling; no peer"),
+    "temporal": ("temporal.temporal", "sampling in time and disjoint batches, against our static sampler"),
     "import": ("stages.import_", "stage: edge list in a file to a graph, against the disk"),
     "score": ("stages.score", "stage: five sweeps of wrpr from file to file, against the disk"),
     "reorder": ("stages.reorder", "stage: a graph renumbered, from file to file, against the disk"),

@@ -10,7 +10,7 @@ from tiering.sampling.options import SamplingOptions
 from tiering.text.options import options_of
 from tiering.text.units import parse_bytes, parse_threads
 
-from .options import Call, Common, GraphArgument, Group, Seed, Train, flag, takes
+from .options import Call, Common, GraphArgument, Group, Seed, SeedTime, Train, flag, takes
 from .output import note, print_json, print_parts
 
 _FANOUTS = options_of(SamplingOptions)["fanouts"]
@@ -18,7 +18,7 @@ _FANOUTS = options_of(SamplingOptions)["fanouts"]
 
 @takes(
     Group(EvaluationOptions),
-    Group(SamplingOptions, ("batch_size", "sampler", "frontier", "num_walks", "walk_length", "restart", "metapaths")),
+    Group(SamplingOptions, tuple(name for name in options_of(SamplingOptions) if name != "fanouts")),
     Group(Common, ("threads", "memory", "no_verify", "json")),
 )
 def evaluate_command(
@@ -29,6 +29,7 @@ def evaluate_command(
         list[str] | None, flag(f"{_FANOUTS.help} Repeatable. Default: 10,10,10.", "--fanouts", metavar="N,N,..")
     ] = None,
     train: Train = None,
+    seed_time: SeedTime = None,
     gpu: Annotated[str | None, flag("Rows every GPU holds: 8GiB, 5%.", "--gpu", metavar="SIZE", panel=TIERS)] = None,
     peer: Annotated[
         str | None, flag("Rows spread over P GPUs: 4x8GiB.", "--peer", metavar="PxSIZE", panel=TIERS)
@@ -63,8 +64,8 @@ def evaluate_command(
         note(f"note: {', '.join(walks).replace('_', ' ')} has no effect on sampler {call.sampler}, only on pinsage")
     if (gpu, peer, cpu, ssd) != (None, None, None, False):
         asked["tiers"] = parse_capacities(gpu, peer, cpu, ssd=ssd)
-    asked |= {"train": train, "seed": seed, "threads": parse_threads(call.threads), "memory": call.memory}
-    asked["verify"] = not call.no_verify
+    asked |= {"train": train, "seed_time": seed_time, "seed": seed, "memory": call.memory}
+    asked |= {"threads": parse_threads(call.threads), "verify": not call.no_verify}
     results = [evaluate_scores(base, judged, fanouts=hops, **asked) for hops in fanouts or ["10,10,10"]]
     for text in notes_on(results):
         note(f"note: {text}")

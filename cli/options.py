@@ -57,6 +57,15 @@ Train = Annotated[
         metavar="SPLIT|FILE|PERCENT",
     ),
 ]
+SeedTime = Annotated[
+    str | None,
+    flag(
+        "With --time: a .npy file of the time of each training node, in their order (TYPE=FILE where there are several "
+        "types); a node may come several times then. Default: the nodes' own times.",
+        "--seed-time",
+        metavar="FILE",
+    ),
+]
 GraphArgument = Annotated[Path, argument("G", "Graph.")]
 
 

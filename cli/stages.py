@@ -12,7 +12,21 @@ from tiering.scores.options import AUTO, AUTO_HELP, HELP, ScoreOptions
 from tiering.text.description import Table
 from tiering.text.units import format_seconds
 
-from .options import MEMORY, STAGE, Call, Common, GraphArgument, Group, Out, Seed, Train, argument, flag, takes
+from .options import (
+    MEMORY,
+    STAGE,
+    Call,
+    Common,
+    GraphArgument,
+    Group,
+    Out,
+    Seed,
+    SeedTime,
+    Train,
+    argument,
+    flag,
+    takes,
+)
 from .output import print_estimate, print_json, print_parts
 
 _METHOD = " ".join(f"{name}: {text}" for name, text in HELP.items()) + f" {AUTO}: {AUTO_HELP}"
@@ -34,11 +48,13 @@ def score_command(
     method: Annotated[str, flag(_METHOD, "--method", metavar="|".join((AUTO, *HELP)), default=True)] = AUTO,
     from_: Annotated[list[str] | None, flag(_FROM, "--from", metavar="[TYPE=]FILE")] = None,
     train: Train = None,
+    seed_time: SeedTime = None,
     seed: Seed = 0,
 ) -> None:
     """Predict how often training will read each node's features, and where fanouts are given, its adjacency."""
     # Only what stands on the command line: an option that does not matter to the method is noted, a default is not.
     given = {**call.collect(ScoreOptions), **call.collect(SamplingOptions), "scores": from_, "train": train}
+    given["seed_time"] = seed_time
     if "seed" in call.standing:
         given["seed"] = seed
     call.run_stage("estimate_score", "score_graph", graph, out, method=method, **given)

@@ -66,6 +66,19 @@ def make_graph(out: Path) -> Graph:
     return Graph.open(out)
 
 
+def make_timed(out: Path) -> None:
+    """Papers cite at times of their own, dates in seconds; of two equal ones the first in the source stays first."""
+    with ArtifactWriter(out, "graph") as writer:
+        _adjacency(writer, "paper__cites__paper", [0, 3, 4, 4, 4], [1, 2, 2, 1])
+        writer.put("relations/paper__cites__paper/edge_ids", np.array([3, 0, 2, 1], np.int64))
+        writer.put("relations/paper__cites__paper/when", np.array([-5, 40, 40, 7], np.int64))
+        papers = {"num_nodes": 4, "num_classes": None, "splits": []}
+        cites = {"src": "paper", "name": "cites", "dst": "paper", "num_edges": 4, "edge_data": ["edge_ids", "when"]}
+        time = {"name": "when", "along": "edges", "dtype": "int64", "unit": "s"}
+        body = {"node_types": {"paper": papers}, "relations": [cites], "changes": {}, "time": time}
+        writer.commit(body, _stage("import"), ("time",))
+
+
 def make_features(out: Path) -> Features:
     """The features of the graph as an artifact of their own."""
     with ArtifactWriter(out, "features") as writer:
@@ -247,6 +260,7 @@ def make_embeddings(out: Path, reordered: Graph) -> None:
 def make_examples(folder: Path) -> None:
     """Write all examples into `folder`."""
     graph = make_graph(folder / "graph")
+    make_timed(folder / "graph-times")
     make_features(folder / "features")
     make_scores(folder / "scores", graph)
     make_order(folder / "order", graph)

@@ -72,6 +72,12 @@ void bind_graph(nb::module_& m) {
         return tiering::out_degrees(indices, num_src, threads);
       },
       "indices"_a, "num_src"_a, "threads"_a = 1, Release());
+  m.def(
+      "order_lists",
+      [](const Values<const int64_t, "keys">& keys, const Offsets& indptr, Threads threads) {
+        return tiering::order_lists(keys, indptr, threads);
+      },
+      "keys"_a, "indptr"_a, "threads"_a = 1, Release());
   m.def("scattered_bytes", &tiering::scattered_bytes, "num_src"_a);
   m.def(
       "count_buckets",

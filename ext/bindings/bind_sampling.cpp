@@ -13,15 +13,18 @@ using Offsets = Values<const int64_t, "indptr">;
 using Weights = Argument<WeightArray, "weights">;
 using Keys = Argument<IdSpan, "node_keys">;
 using Relation = std::tuple<std::string, int, int, Offsets, Argument<IdSpan, "indices">, std::optional<Weights>>;
+using Times = Values<const int64_t, "times">;
+using Subgraphs = std::tuple<bool, bool, bool, bool, int64_t, std::vector<std::optional<Times>>>;
 using Walks = std::tuple<int64_t, int64_t, double, std::vector<std::vector<int>>>;
 using Seeds = std::vector<Values<const int64_t, "seeds">>;
+using Clocks = std::vector<Times>;
 using Epoch = std::vector<std::tuple<Values<const int64_t, "seeds">, Values<const int64_t, "offsets">>>;
 using Counters = std::vector<Values<int64_t, "counters">>;
 
 using Edges = std::tuple<GrowingArray<int32_t>, GrowingArray<int32_t>, std::optional<GrowingArray<int64_t>>,
                          std::optional<GrowingArray<float>>>;
-using Batch =
-    std::tuple<std::vector<GrowingArray<int64_t>>, std::vector<std::vector<int64_t>>, std::vector<std::vector<Edges>>>;
+using Batch = std::tuple<std::vector<GrowingArray<int64_t>>, std::vector<std::vector<int64_t>>,
+                         std::vector<std::vector<Edges>>, std::vector<GrowingArray<int64_t>>>;
 
 Rule parse_rule(const std::string& name) {
   if (name == "uniform") return Rule::uniform;
@@ -43,8 +46,9 @@ class BoundSampler {
   BoundSampler(std::vector<std::string> type_names, std::vector<int64_t> num_nodes,
                const std::vector<Relation>& relations, std::vector<std::vector<int64_t>> fanouts,
                const std::string& frontier, const std::vector<std::optional<Keys>>& node_keys, uint64_t seed,
-               const std::string& rule, const std::optional<Walks>& walks, Threads threads)
-      : relations_(relations), node_keys_(node_keys) {
+               const std::string& rule, const std::optional<Walks>& walks, Threads threads,
+               const std::optional<Subgraphs>& subgraphs)
+      : relations_(relations), node_keys_(node_keys), subgraphs_(subgraphs) {
     SamplerConfig config;
     config.type_names = std::move(type_names);
     config.num_nodes = std::move(num_nodes);
@@ -59,14 +63,16 @@ class BoundSampler {
       TIERING_EXPECT(dst >= 0 && static_cast<size_t>(dst) < config.num_nodes.size() &&
                          static_cast<int64_t>(offsets.size()) - 1 == config.num_nodes[static_cast<size_t>(dst)],
                      "indptr: expected one entry per destination node and one more, found ", offsets.size());
-      config.relations.push_back({src, dst, offsets.data(), indices, weights ? weights->get() : WeightArray{}, name});
+      config.relations.push_back(
+          {src, dst, offsets.data(), indices, weights ? weights->get() : WeightArray{}, {}, name});
     }
+    if (subgraphs_) use_subgraphs(config);
     for (const auto& keys : node_keys_) config.node_keys.push_back(keys ? keys->get() : IdSpan{});
     sampler_ = std::make_unique<Sampler>(std::move(config), threads);
   }
 
-  Batch sample(const Seeds& seeds, uint64_t epoch, uint64_t batch, bool want_positions) {
-    SampledBatch sampled = sampler_->sample(all(seeds), epoch, batch, want_positions);
+  Batch sample(const Seeds& seeds, uint64_t epoch, uint64_t batch, bool want_positions, const Clocks& times) {
+    SampledBatch sampled = sampler_->sample(all(seeds), epoch, batch, want_positions, all(times));
     std::vector<std::vector<Edges>> hops;
     for (auto& hop : sampled.hops) {
       auto& groups = hops.emplace_back();
@@ -76,22 +82,35 @@ class BoundSampler {
         if (sampler_->config().weighs_edges()) std::get<3>(group) = std::move(edges.weights);
       }
     }
-    return {std::move(sampled.nodes), std::move(sampled.num_nodes), std::move(hops)};
+    return {std::move(sampled.nodes), std::move(sampled.num_nodes), std::move(hops), std::move(sampled.instances)};
   }
 
   std::vector<GrowingArray<int64_t>> sample_nodes(const Seeds& seeds, uint64_t epoch, uint64_t batch,
-                                                  const Counters& features, const Counters& adjacency) {
-    if (features.empty()) return sampler_->sample_nodes(all(seeds), epoch, batch, nullptr);
+                                                  const Counters& features, const Counters& adjacency,
+                                                  const Clocks& times) {
+    if (features.empty()) return sampler_->sample_nodes(all(seeds), epoch, batch, nullptr, all(times));
     const AccessCounts counts = view_counts(features, adjacency);
-    return sampler_->sample_nodes(all(seeds), epoch, batch, &counts);
+    return sampler_->sample_nodes(all(seeds), epoch, batch, &counts, all(times));
   }
 
   void count_accesses(const Epoch& seeds, uint64_t epoch, int64_t first, int64_t last, const Counters& features,
-                      const Counters& adjacency, Threads threads) {
-    sampler_->count_accesses(view_epoch(seeds), epoch, first, last, view_counts(features, adjacency), threads);
+                      const Counters& adjacency, Threads threads, const Clocks& times) {
+    EpochSeeds views = view_epoch(seeds);
+    views.times = all(times);
+    sampler_->count_accesses(views, epoch, first, last, view_counts(features, adjacency), threads);
   }
 
  private:
+  void use_subgraphs(SamplerConfig& config) const {
+    const auto& [disjoint, induced, real, last, window, times] = *subgraphs_;
+    config.disjoint = disjoint;
+    config.induced = induced;
+    config.time = {real, last, window};
+    TIERING_EXPECT(times.empty() || times.size() == config.relations.size(), "times: expected one entry per relation");
+    for (size_t r = 0; r < times.size(); ++r)
+      if (times[r]) config.relations[r].times = times[r]->get();
+  }
+
   static EpochSeeds view_epoch(const Epoch& epoch) {
     EpochSeeds views;
     for (const auto& [seeds, of_batches] : epoch) {
@@ -131,6 +150,7 @@ class BoundSampler {
 
   std::vector<Relation> relations_;  // keep the arrays alive
   std::vector<std::optional<Keys>> node_keys_;
+  std::optional<Subgraphs> subgraphs_;
   std::unique_ptr<Sampler> sampler_;
 };
 
@@ -141,14 +161,16 @@ void bind_sampling(nb::module_& m) {
   nb::class_<BoundSampler>(m, "Sampler")
       .def(nb::init<std::vector<std::string>, std::vector<int64_t>, const std::vector<Relation>&,
                     std::vector<std::vector<int64_t>>, const std::string&, const std::vector<std::optional<Keys>>&,
-                    uint64_t, const std::string&, const std::optional<Walks>&, Threads>(),
+                    uint64_t, const std::string&, const std::optional<Walks>&, Threads,
+                    const std::optional<Subgraphs>&>(),
            "type_names"_a, "num_nodes"_a, "relations"_a, "fanouts"_a, "frontier"_a, "node_keys"_a, "seed"_a,
-           "rule"_a = "uniform", "walks"_a = nb::none(), "threads"_a = 1, Release())
-      .def("sample", &BoundSampler::sample, "seeds"_a, "epoch"_a, "batch"_a, "want_positions"_a = false, Release())
+           "rule"_a = "uniform", "walks"_a = nb::none(), "threads"_a = 1, "subgraphs"_a = nb::none(), Release())
+      .def("sample", &BoundSampler::sample, "seeds"_a, "epoch"_a, "batch"_a, "want_positions"_a = false,
+           "times"_a = nb::tuple(), Release())
       .def("sample_nodes", &BoundSampler::sample_nodes, "seeds"_a, "epoch"_a, "batch"_a, "features"_a, "adjacency"_a,
-           Release())
+           "times"_a = nb::tuple(), Release())
       .def("count_accesses", &BoundSampler::count_accesses, "seeds"_a, "epoch"_a, "first"_a, "last"_a, "features"_a,
-           "adjacency"_a, "threads"_a, Release());
+           "adjacency"_a, "threads"_a, "times"_a = nb::tuple(), Release());
   m.def(
       "cumulative_weights",
       [](const Offsets& indptr, const Weights& given, const std::string& what, Threads threads) {
@@ -159,6 +181,13 @@ void bind_sampling(nb::module_& m) {
         return cumulative_weights(relation, static_cast<int64_t>(offsets.size()) - 1, what, threads);
       },
       "indptr"_a, "weights"_a, "what"_a, "threads"_a = 1, Release());
+  m.def(
+      "unique_ids",
+      [](const Values<const int64_t, "ids">& ids, int64_t num_nodes) {
+        UniqueIds found = unique_ids(ids.get(), num_nodes);
+        return std::make_pair(std::move(found.ids), std::move(found.positions));
+      },
+      "ids"_a, "num_nodes"_a, Release());
   m.def("epoch_order", &epoch_order, "n"_a, "seed"_a, "epoch"_a, Release());
   m.def("torch_permutation", &torch_permutation, "n"_a, "seed"_a, Release());
 }

@@ -73,6 +73,11 @@ void test_rules() {
     config.frontier = rule == Rule::uniform ? Frontier::all : Frontier::only_new;
     test_many_callers(config);
     test_counts(config);
+    if (rule == Rule::ladies) continue;
+    config.disjoint = true;
+    test_many_callers(config);
+    config.induced = true;
+    test_many_callers(config);
   }
   SamplerConfig walks = example.config(Rule::pinsage);
   walks.walks = {12, 3, uint64_t{1} << 51, {{0}, {1, 2}}};

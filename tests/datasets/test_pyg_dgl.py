@@ -165,3 +165,24 @@ def test_files_of_dgl_are_refused_where_dgl_is_not_or_they_are_none(dgl, tmp_pat
     refused(r"as a whole, 1 GiB", path, memory="100MiB", error=BudgetError)
     monkeypatch.setitem(sys.modules, "dgl", None)
     refused(r"pip install 'tiering\[dgl\]'", path, error=CapabilityError)
+
+
+def test_times_are_of_edges_or_of_nodes(pyg: Any, tmp_path: Path) -> None:
+    """As PyG tells them apart: by their number, and, if there are as many edges as nodes, by ``edge`` in their name."""
+    times, data = torch.tensor([3, 1, 2], dtype=torch.int32), {"edge_index": torch.tensor([[0, 1, 2], [3, 3, 3]])}
+    graph = tiering.import_graph(pyg.Data(**data, t=times, num_nodes=4), tmp_path / "edges", time="t")
+    assert (graph.time.along, graph.csc()[1].tolist(), graph.times().tolist()) == ("edges", [1, 2, 0], [1, 2, 3])
+    graph = tiering.import_graph(pyg.Data(**data, t=torch.arange(4.0), num_nodes=4), tmp_path / "nodes", time="t")
+    assert (graph.time, graph.node_times().tolist()) == (("t", "nodes", "float64", None), [0, 1, 2, 3])
+    loop = {"edge_index": torch.tensor([[0, 1, 2], [0, 0, 0]]), "num_nodes": 3}
+    for name, along in (("t", "nodes"), ("edge_t", "edges")):
+        graph = tiering.import_graph(pyg.Data(**loop, **{name: times}), tmp_path / name, time=name)
+        assert graph.time.along == along
+    hetero = pyg.HeteroData()
+    hetero["a"].num_nodes, hetero["b"].num_nodes = 3, 4
+    hetero["b"].when = torch.tensor([4, 3, 2, 1])
+    hetero["b", "to", "a"].edge_index = torch.tensor([[0, 1, 2], [0, 0, 0]])
+    hetero["a", "back", "b"].edge_index = torch.tensor([[0, 1, 2], [0, 0, 0]])
+    graph = tiering.import_graph(hetero, tmp_path / "hetero", time="when")
+    assert graph.csc("to")[1].tolist() == [2, 1, 0]
+    assert graph.times("back") is None

@@ -83,11 +83,12 @@ def test_keywords_of_pyg_that_change_nothing(kit, build):
 @pytest.mark.parametrize(
     ("method", "word", "reason"),
     [
-        ("pyg_loader", {"disjoint": True}, r"expected False, found True: seeds of a batch share their nodes"),
-        ("pyg_loader", {"subgraph_type": "induced"}, r"expected 'directional', found 'induced': for bidirectional"),
-        ("pyg_loader", {"time_attr": "time"}, r"expected None, found 'time': sampling by time stamps is not offered"),
         ("pyg_loader", {"generator": torch.Generator()}, r"expected None, found .*: `seed` says what is random"),
-        ("pyg_link_loader", {"input_time": torch.zeros(3)}, r"sampling by time stamps is not offered"),
+        (
+            "pyg_link_loader",
+            {"input_time": torch.zeros(3)},
+            r"expected None, found .*: the times of links are edge_label_time",
+        ),
         ("dgl_loader", {"exclude": "self"}, r"expected None, found 'self': leave edges that are to be predicted out"),
         ("dgl_loader", {"gpu_cache": {"node": {"feat": 9}}}, r"expected None or \{\}, found .*gpu tier is the cache"),
     ],

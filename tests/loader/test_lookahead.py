@@ -31,6 +31,8 @@ SAMPLERS = {
     "replacement": {"sampler": "replacement", "fanouts": [3, 2]},
     "weighted": {"sampler": "weighted", "fanouts": [3, 2]},
     "full": {"sampler": "full", "fanouts": [-1]},
+    "disjoint": {"fanouts": [3, 2], "disjoint": True},
+    "induced": {"fanouts": [3, 2], "disjoint": True, "subgraph_type": "induced"},
     "pinsage": {"sampler": "pinsage", "fanouts": [4], "num_walks": 10, "walk_length": 3, "restart": 0.3},
     "ladies": {"sampler": "ladies", "fanouts": [30, 30]},
 }

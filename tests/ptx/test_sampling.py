@@ -84,7 +84,7 @@ def compare(gpu, stream, graph, fanouts, rule, seeds, *, frontier="all", positio
     here = native.Sampler(types, graph.num_nodes, relations, fanouts, frontier, keys, 11, rule, None, 1)
     for batch in range(batches):
         given = [np.asarray(ids, np.int64) for ids in seeds]
-        expected_nodes, expected_sizes, expected_hops = here.sample(given, 3, batch, positions)
+        expected_nodes, expected_sizes, expected_hops, _ = here.sample(given, 3, batch, positions)
         there.start([(gpu.lend(ids), ids.size) for ids in given], 3, batch, stream.handle)
         sizes, edges = there.finish()
         assert [list(size) for size in sizes] == [list(size) for size in expected_sizes]

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 from tiering.errors import InputError
-from tiering.sampling import LinkPlan, Links, Negatives
+from tiering.sampling import LinkPlan, Links, NegativeDraws, Negatives, link_nodes
 
 LOOP = ("user", "follows", "user")
 BIPARTITE = ("user", "buys", "item")
@@ -156,3 +157,30 @@ def test_weights_and_links_that_do_not_fit():
         Links.of_ids(BIPARTITE, np.array([0, 1]), np.array([6, 7]), (USERS, ITEMS))
     with pytest.raises(InputError, match="expected at least 1, found 0"):
         Links.of_ids(BIPARTITE, np.empty(0, np.int64), np.empty(0, np.int64), (USERS, ITEMS))
+
+
+@pytest.mark.parametrize("weight", [None, np.array([1.0, 5, 2, 0, 1, 1])])
+def test_negatives_in_time_are_even_among_the_nodes_that_exist(weight):
+    """Nodes exist since 0, 3, 1, 3, 5, 6 (spec example 20): at 1 they are 0 and 2, at 5 all but the last."""
+    times = np.array([0, 3, 1, 3, 5, 6])
+    draws = NegativeDraws(Negatives(dst_weight=weight), (6, 6), (None, times))
+    for now in (1, 5):
+        chances = np.where(times <= now, np.ones(6) if weight is None else weight, 0)
+        found = np.bincount(draws(np.random.Philox(1), 4000, 1, np.full(4000, now)), minlength=6)
+        assert (found[chances == 0] == 0).all()
+        there = chances > 0
+        assert stats.chisquare(found[there], 4000 * chances[there] / chances.sum()).pvalue > 1e-3
+    with pytest.raises(InputError, match="negative 2 of the batch, at time -1"):
+        draws(np.random.Philox(1), 3, 1, np.array([5, 5, -1]))
+
+
+def test_ends_in_time_have_their_own_links_number():
+    """Example 19: where negatives are no multiple of links, PyG gives destinations another link's number and time."""
+    links = Links.of_ids(LOOP, np.array([0, 3]), np.array([1, 2]), (6, 6))
+    links.time = np.array([4, 1])
+    draws = NegativeDraws(Negatives(amount=0.5), (6, 6))
+    linked = link_nodes(links, np.arange(2), draws, (0, 0, 0), disjoint=True)
+    (nodes, numbers, times) = (found["user"].tolist() for found in (linked.nodes, linked.end_links, linked.seed_time))
+    assert [nodes[k] for k in (0, 1, 3, 4)] == [0, 3, 1, 2]
+    assert numbers == [0, 1, 0, 0, 1, 0] and times == [4, 1, 4, 4, 1, 4]
+    assert linked.src.tolist() == [0, 1, 2] and linked.dst.tolist() == [3, 4, 5] and linked.time.tolist() == [4, 1, 4]

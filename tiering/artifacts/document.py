@@ -21,7 +21,7 @@ MAJOR = 1
 MINORS = {"graph": 1, "features": 1, "scores": 2, "order": 1, "names": 0, "layout": 2, "embeddings": 0}
 KINDS = tuple(MINORS)
 # Names allowed in ``requires``; any other is refused.
-SUPPORTED_FEATURES = frozenset({"first", "edge_tables", "table_order", "units", "codec"})
+SUPPORTED_FEATURES = frozenset({"first", "edge_tables", "table_order", "units", "codec", "time"})
 MAX_MANIFEST_BYTES = 4 * 1024 * 1024
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import UserDict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
@@ -203,6 +204,17 @@ class Manifest:
         }
 
 
+class MappedArrays(UserDict[str, Any]):
+    """Arrays by name, each mapped when it is looked up; made of the names of their files."""
+
+    def __init__(self, manifest: Manifest, files: dict[str, str]) -> None:
+        super().__init__(files)
+        self._manifest = manifest
+
+    def __getitem__(self, name: str) -> AnyArray:
+        return self._manifest.array(self.data[name])
+
+
 def verified(array: AnyArray, verifier: Verifier) -> AnyArray:
     """Verify a mapped file now if it fits memory, else leave that to the readers that stream it; return the map."""
     verifier.read = True
@@ -284,3 +296,10 @@ def array_problems(
     if dtypes and entry.dtype not in dtypes:
         return [Problem(name, f"expected dtype {' or '.join(dtypes)}, found {entry.dtype}", "value")]
     return []
+
+
+def range_problems(where: str, what: str, values: AnyArray, least: int, end: int) -> Iterator[Problem]:
+    """Yield the problem of values that are not all in [least, end)."""
+    if values.size and not least <= values.min() <= values.max() < end:
+        message = f"expected {what}{least} .. {end - 1}, found {values.min()} .. {values.max()}"
+        yield Problem(where, message, "value")

@@ -43,9 +43,9 @@ class SourceArray:
         return cls(where, array, dtype, path, offset if array.flags.c_contiguous else None)
 
     @classmethod
-    def open_npy(cls, path: Path, what: str, context: ImportContext) -> SourceArray:
-        """Map a numpy file that should hold `what`, and record it."""
-        file = open_npy(path, what)
+    def open_npy(cls, path: Path, what: str, context: ImportContext, *, dates: bool = False) -> SourceArray:
+        """Map a numpy file that should hold `what`, perhaps as `dates`, and record it."""
+        file = open_npy(path, what, dates=dates)
         context.record_file(path)
         return cls(str(path), file.array(), str(file.dtype), path, None if file.fortran_order else file.offset, True)
 

@@ -15,6 +15,7 @@ from tiering.datasets.arrays import SourceArray
 from tiering.datasets.import_context import ImportContext
 from tiering.datasets.options import MAX_NODES
 from tiering.datasets.scratch import chunks, first_wrong
+from tiering.datasets.times import column_times, read_times
 from tiering.errors import BudgetError, InputError
 from tiering.formats.dataset import EdgeData
 from tiering.formats.features import EDGE_FEATURES
@@ -51,17 +52,21 @@ def read_edge_folder(folder: Path, relation: Relation, context: ImportContext, p
 
 
 def read_edge_values(folder: Path, edges: EdgeData, context: ImportContext) -> None:
-    """Map the `EDGE_FILES` of a relation."""
+    """Map the `EDGE_FILES` of a relation, and its times."""
     for name, content in EDGE_FILES.items():
         path = folder / name
         if file_exists(path, "one value per edge") and not (content == "id" and edges.edge_ids is not None):
             add_edge_values(edges, content, SourceArray.open_npy(path, "one value per edge", context), context)
+    if (times := read_times(folder, "edge", context)) is not None:
+        add_edge_values(edges, str(context.time_name), times, context)
 
 
 def add_edge_values(edges: EdgeData, content: str, column: SourceArray, context: ImportContext) -> None:
-    """Check an array that runs along the edges, ``weight``, ``type``, ``id`` or `EDGE_FEATURES`, and add it."""
+    """Check an array along the edges, ``weight``, ``type``, ``id``, `EDGE_FEATURES` or their times, and add it."""
     if content == EDGE_FEATURES:
         values = context.scratch.compact(column.rows()[0].reshape(column.array.shape))
+    elif content == context.time_name:
+        values = column_times(column, context)
     else:
         kinds = ("iuf", "numbers") if content == "weight" else ("iu", "whole numbers")
         values = column.numbers("one value per edge", *kinds)

@@ -7,17 +7,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tiering.artifacts.manifest import External
+from tiering.artifacts.manifest import External, valid_name
 from tiering.artifacts.storage import entries, is_folder
 from tiering.datasets.options import ImportOptions
 from tiering.datasets.scratch import Scratch
 from tiering.datasets.specs import DatasetSpec
-from tiering.errors import MissingError
+from tiering.datasets.table_specs import clean_name, strip_type
+from tiering.errors import InputError, MissingError
 from tiering.formats.dataset import Dataset, fingerprint
 from tiering.formats.npy_file import refuse_archives
 from tiering.text.progress import note
 
 NODE = "node"
+_RESERVED = frozenset({  # names of arrays of edges and nodes that are no times
+    "weight", "type", "id", "feat", "label", "y", "edge_ids", "indptr", "indices", "original_id",
+})  # fmt: skip
 RELATION = (NODE, "to", NODE)  # node type and relation of datasets that have one of each
 
 
@@ -41,7 +45,18 @@ class ImportContext:
     notes: dict[str, Any] = field(default_factory=dict)  # the record, see Dataset.notes: inferred, warnings, splits...
     files: dict[str, External] = field(default_factory=dict)
     folder: Path | None = None  # the directory that was given, whose numpy files go with one file of edges
+    time_units: dict[str, str | None] = field(default_factory=dict)  # units of dates by the place of the times
     known: set[Path] = field(default_factory=set)  # files and directories looked into: others are recorded as ignored
+
+    @property
+    def time_name(self) -> str | None:
+        """Name of the times in the graph; ``None`` if there are to be none."""
+        if self.options.time is None:
+            return None
+        name = clean_name(strip_type(self.options.time))
+        if name in _RESERVED or not valid_name(name):
+            raise InputError(f"--time {self.options.time}: is no name for times; rename them")
+        return "time" if name.isdecimal() else name
 
     def choose_file(self, path: Path, find: FileFinder, what: str) -> Path:
         """Return a file, or the only one that `find` returns of a directory, whose arrays are the graph's then."""

@@ -15,15 +15,16 @@ from tiering.datasets.arrays import SourceArray
 from tiering.datasets.edges import add_edge_values
 from tiering.datasets.import_context import ImportContext
 from tiering.datasets.nodes import LabelArray, NodeArrays, make_dataset
-from tiering.datasets.options import node_count
+from tiering.datasets.options import TIME_OPTIONS, node_count
 from tiering.datasets.scratch import Scratch
 from tiering.datasets.splits import read_split
+from tiering.datasets.times import column_times
 from tiering.errors import InputError, MissingError
 from tiering.formats.dataset import Dataset, EdgeData
 from tiering.formats.features import EDGE_FEATURES
 from tiering.text.progress import note
 
-NAMED_OPTIONS = frozenset({"relations", "num_labelled"})  # options of formats that come as named arrays
+NAMED_OPTIONS = frozenset({"relations", "num_labelled"}) | TIME_OPTIONS  # options of formats that come as named arrays
 FEATURES, LABELS = ("x", "feat", "features"), ("y", "label", "labels")
 SPLITS = {
     split: tuple(f"{name}_{kind}" for name in names for kind in ("mask", "idx"))
@@ -87,10 +88,12 @@ class NamedArrays:
             if name not in known:
                 raise MissingError(f"{self.where}: no relation {name}; there are: {', '.join(known)}")
         chosen = [pair for key, pair in known.items() if not wanted or key in wanted]
+        time = () if context.options.time is None else (context.options.time,)
+        self._move_times(time)
         if not chosen and not self.nodes:
             raise InputError(f"{self.where}: expected a graph, found neither nodes nor edges")
         for edge, arrays in chosen:
-            for content, candidates in EDGE_VALUES.items():
+            for content, candidates in {**EDGE_VALUES, **({str(context.time_name): time} if time else {})}.items():
                 _, column = self.take(arrays, candidates)
                 if column is not None:
                     add_edge_values(edge, content, column, context)
@@ -99,6 +102,9 @@ class NamedArrays:
         types = sorted(ends if wanted else ends | set(self.nodes))
         named_nodes = {t: self.nodes.get(t, {}) for t in types}
         nodes = {t: self._take_nodes(t, named) for t, named in named_nodes.items()}
+        for t, named in named_nodes.items():
+            _, column = self.take(named, time)
+            nodes[t].times = None if column is None else column_times(column, context)
         unread = [arrays for _, arrays in chosen] + list(named_nodes.values())
         values = (value for arrays in unread for value in arrays.values())
         self.ignored += [value[0] if isinstance(value, tuple) else value.where for value in values]
@@ -111,6 +117,17 @@ class NamedArrays:
                 "of these, and keep the rest in files of your own"
             )
         return make_dataset(self.name, nodes, edges, context)
+
+    def _move_times(self, time: tuple[str, ...]) -> None:
+        """Move times from the only node type to the only relation, if there are as many as edges and not as nodes."""
+        if not time or len(self.nodes) != 1 or len(self.edges) != 1:
+            return
+        [(node_type, named)], [(edge, arrays)] = self.nodes.items(), self.edges
+        name, column = self.take(named, time)
+        if column is not None:
+            rows = [self.counts.get(node_type), *(len(v[1]) for k, v in named.items() if k in FEATURES)]
+            as_edges = column.array.shape[:1] == (edge.num_edges,) and edge.num_edges not in rows
+            (arrays if as_edges else named)[name] = column
 
     def _take_nodes(self, node_type: str, named: Values) -> NodeArrays:
         arrays = NodeArrays()

@@ -18,9 +18,11 @@ from tiering.artifacts.storage import entries, file_exists, open_raw, require_fi
 from tiering.datasets.arrays import SourceArray
 from tiering.datasets.edges import EDGE_FILES, LargestId, find_largest_id, read_edge_values, require_node_memory
 from tiering.datasets.import_context import NODE, ImportContext
-from tiering.datasets.options import RAW_OPTIONS, node_count
+from tiering.datasets.options import RAW_OPTIONS, TIME_OPTIONS, node_count
 from tiering.datasets.scratch import chunks, first_wrong, rows_of_chunk
 from tiering.datasets.splits import OFFICIAL, SPLIT_FILES, SplitArray, check_splits, make_splits, read_split_files
+from tiering.datasets.table_specs import TIME
+from tiering.datasets.times import column_times, read_times
 from tiering.errors import InputError
 from tiering.formats.dataset import Dataset, EdgeData, FeatureStream, NodeData, as_lists
 from tiering.formats.features import LABEL_VALUES, FeatureTable
@@ -51,6 +53,7 @@ class NodeArrays:
     labels: LabelArray | None = None
     splits: dict[str, SplitArray] = field(default_factory=dict)
     counts: list[tuple[str, int]] = field(default_factory=list)  # (origin, number of nodes): all must agree
+    times: npt.NDArray[Any] | None = None
     largest: LargestId | None = None  # the largest id in the edges, where it is known already
 
 
@@ -63,7 +66,8 @@ def make_dataset(name: str, arrays: Mapping[str, NodeArrays], edges: list[EdgeDa
 
 def _make_nodes(node_type: str, arrays: NodeArrays, edges: list[EdgeData], context: ImportContext) -> NodeData:
     count, counted_by = _count_nodes(node_type, arrays, edges, context)
-    nodes = NodeData(count, arrays.features, counted_by=counted_by)
+    times = {} if arrays.times is None else {context.time_name or TIME: arrays.times}
+    nodes = NodeData(count, arrays.features, counted_by=counted_by, extra=times)
     if arrays.labels is not None:
         _add_labels(nodes, node_type, arrays.labels, context)
     labelled = _mark_labelled(nodes, context)
@@ -162,6 +166,8 @@ def read_node_folder(files: NodeFiles, context: ImportContext) -> NodeArrays:
         if files.node_type in getattr(context.options, option).by_type:
             require_file(path, f"features, because {spell_flag(option)} is given for {files.node_type}")
     arrays.counts += [] if stated is None else [stated]
+    if (times := read_times(files.folder, "node", context)) is not None:
+        arrays.times = column_times(times, context)
     return arrays
 
 
@@ -172,7 +178,7 @@ def read_arrays_beside(edges: EdgeData, context: ImportContext) -> NodeArrays:
         arrays = read_node_folder(NodeFiles(folder, NODE, LABEL_NAMES), context)
         context.record_ignored(entries(folder))
         return arrays
-    if ignored := sorted(RAW_OPTIONS & set(context.notes["options"])):
+    if ignored := sorted((RAW_OPTIONS - TIME_OPTIONS) & set(context.notes["options"])):
         raise InputError(f"{spell_flag(ignored[0])}: has no meaning for one file; give the directory with the features")
     file = Path(context.notes["source"])
     names = ("node_feat.npy", *LABEL_NAMES, *chain(*SPLIT_FILES.values()), *EDGE_FILES)

@@ -26,6 +26,7 @@ from tiering.datasets.readers import edge_list, frameworks, graphbolt, igb, npy,
 from tiering.datasets.scratch import Scratch, chunks
 from tiering.datasets.specs import find_spec, locate_files
 from tiering.datasets.splits import OFFICIAL
+from tiering.datasets.times import add_times, time_file
 from tiering.datasets.transforms import add_random, transform
 from tiering.datasets.unread import refuse_unread
 from tiering.errors import InputError, MissingError
@@ -170,10 +171,13 @@ def _choose_format(path: Path, format: str, options: ImportOptions) -> str:  # n
     if format == "auto":
         format = "tables" if any(table.files for table in options.relation) else detect_format(path)  # noqa: A001
         asked = [name for name in TABLE_OPTIONS if getattr(options, name) != OPTIONS[name]]
-        return "tables" if format in ("edgelist", "parquet") and asked else format
+        format = "tables" if format in ("edgelist", "parquet") and asked else format  # noqa: A001
     if format not in READERS:
         hint = "; docs/importing.md has the two commands that import a crawl" if format == "webgraph" else ""
         raise InputError(f"--format: expected auto, {', '.join(READERS)}, found {format!r}{hint}")
+    # Times are a column of a table, unless they lie in a file next to it.
+    if format in ("edgelist", "parquet") and (name := options.time) is not None:
+        return format if any(time_file(path, kind, name).exists() for kind in ("edge", "node")) else "tables"
     return format
 
 
@@ -186,6 +190,7 @@ def _apply_options(dataset: Dataset, context: ImportContext, edge_ids: bool) -> 
     if options.split not in (None, OFFICIAL) and "splits" not in context.notes:
         raise InputError(f"--split: no node type of {source} has labels to split; leave the option out")
     transform(dataset, context, edge_ids)
+    add_times(dataset, context)
     add_random(dataset, context)
     for name in ("num_nodes", "feature_dim", "feature_dtype", *sorted(RANDOM_OPTIONS)):
         for node_type in getattr(options, name).by_type:

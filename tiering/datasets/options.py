@@ -19,9 +19,10 @@ Parser = Callable[[Any, str], T]  # from a loose value, and the option's name fo
 NO_COMMENT = "none"
 MAX_NODES = 1 << 48  # more than any machine holds 8 bytes each of
 
+TIME_OPTIONS = frozenset({"time", "time_sorted"})
 COLUMN_OPTIONS = frozenset({"src_column", "dst_column", "weight_column", "compact_ids", "first_id"})
 TEXT_OPTIONS = frozenset({"delimiter", "header", "string_ids", "quoted_newlines", "comment"})
-RAW_OPTIONS = frozenset({"feature_dim", "feature_dtype", "num_labelled"})
+RAW_OPTIONS = frozenset({"feature_dim", "feature_dtype", "num_labelled"}) | TIME_OPTIONS
 TREE_OPTIONS = frozenset({"label", "relations", "mean_features"})
 RANDOM_OPTIONS = frozenset({"random_features", "random_labels", "random_train"})
 TABLE_OPTIONS = frozenset({"relation", "nodes", "id_column", "features", "type_column", "edge_data", "unknown_ids"})
@@ -215,6 +216,11 @@ class ImportOptions:
     edge_data: tuple[str, ...] = option(
         (), "Columns of numbers or times (as seconds since 1970) that are kept as edge data.", "NAME,NAME,..",
         panel=_TYPED, cli=str | None, parse=_texts)
+    time: str | None = option(
+        None, "Times of edges or nodes: a column, or an array along them (edge_NAME.npy, node_NAME.npy).", "NAME",
+        panel=_TYPED, parse=_text)
+    time_sorted: bool = option(
+        False, "The lists of edges in are in order of time already: check that they are.", panel=_TYPED)
     unknown_ids: str = option(
         "error", "Edges with an id that the table of nodes lacks; add: the node, with features of 0.", "error|add",
         panel=_TYPED, parse=choice("error", "add"))
@@ -278,6 +284,8 @@ class ImportKeywords(TypedDict, total=False):
     features: str | Sequence[str] | Mapping[str, Sequence[str]] | None
     type_column: str | int | None
     edge_data: str | Sequence[str] | None
+    time: str | None
+    time_sorted: bool
     unknown_ids: str | None
     self_loops: str | None
     reverse_edges: bool

@@ -23,18 +23,20 @@ from tiering.datasets.readers import edge_list, parquet
 from tiering.datasets.scratch import chunks
 from tiering.datasets.table_specs import ROW, TableSpec, as_texts, neo4j_types, strip_type
 from tiering.datasets.text import ColumnParser, TextSyntax, read_blocks
+from tiering.datasets.times import check_times
 from tiering.errors import InputError, quoted
 from tiering.text.options import spell_flag
 from tiering.text.progress import note
 
 _OPTIONS = {  # role of a column -> option that names it, for every table that has it
     "src": "src_column", "dst": "dst_column", "weight": "weight_column", "type": "type_column", "data": "edge_data",
-    "id": "id_column", "features": "features", "label": "label",
+    "id": "id_column", "features": "features", "label": "label", "time": "time",
 }  # fmt: skip
 _IDS = {"src": "sources", "dst": "destinations", "id": "ids"}
 _ENDINGS = ("", "id", "key", "index", "idx")
 _TIMES = (pa.timestamp("us"), pa.timestamp("us", "UTC"))
 _PIECE_ROWS = 1 << 16
+_DIGITS = r"^[+-]?[0-9]+$"
 _WHOLE = re.compile(r"\s*[+-]?\d{1,18}\s*")
 
 
@@ -79,6 +81,8 @@ class TableFile:
                 raise InputError(f"{self.path}: {lacking[0]}: no such column; there are: {listed}")
             columns = [self.known[name] for name in named if name in self.known]
             chosen[role] = columns or find_usual(role, self.spec, self.names)
+        if "data" in chosen:
+            chosen["data"] = [name for name in chosen["data"] if name not in chosen["time"]]
         used = set(chain(*chosen.values()))
         free = [name for name in self.names if name not in used]
         placed = len(self.names if self.header else free) == 2 and (self._is_sure or used)
@@ -226,6 +230,24 @@ class Column(NamedTuple):
         values: npt.NDArray[Any] = (array.cast(pa.float64()) if array.null_count else array).to_numpy(False)
         return values
 
+    def times(self, context: ImportContext) -> npt.NDArray[Any]:
+        """Return times as int64, dates in their own unit, or float64: see `tiering.datasets.times.check_times`."""
+        text, kind, expected, unit = self.text(), self.array.type, "a number or a date", None
+        array = self.array if text is None else text
+        self.refuse_nulls(array, expected)
+        if pa.types.is_boolean(kind) or pa.types.is_time(kind) or pa.types.is_duration(kind):
+            raise InputError(f"{self.where}: expected times, {expected} each, found {kind}; convert them")
+        if pa.types.is_date32(kind):
+            array, unit = array.cast(pa.int32()), "D"
+        elif not pa.types.is_timestamp(kind):
+            whole = (
+                pa.types.is_integer(kind) if text is None else pc.all(pc.match_substring_regex(text, _DIGITS)).as_py()
+            )
+            array = self.convert((pa.int64(),) if whole else (pa.float64(), *_TIMES), expected)
+        if pa.types.is_timestamp(array.type):
+            array, unit = array.cast(pa.int64()), array.type.unit
+        return check_times(array.to_numpy(zero_copy_only=False), self.where, context, unit, self.row)
+
     def rows(self) -> npt.NDArray[np.float64]:
         """Return a column of numbers, or of lists of one length, as (rows, values)."""
         if "list" not in str(self.array.type):
@@ -236,3 +258,22 @@ class Column(NamedTuple):
             raise InputError(f"{self.where}: {problem}; pad them")
         values = self._replace(array=self.array.flatten()).numbers()
         return values.astype(np.float64, copy=False).reshape(len(self.array), -1)
+
+
+def number_labels(
+    codes: npt.NDArray[np.int64], texts: list[str], of: tuple[str, int], context: ImportContext
+) -> npt.NDArray[Any]:
+    """Return labels `of` so many nodes of a type: numbers, else the position of each text among all; -1 for none."""
+    try:
+        values = np.array([*map(float, texts), np.nan])
+        if (np.isnan(values) | (values == np.floor(values))).all():
+            values = np.nan_to_num(values, nan=-1).astype(np.int64)
+    except ValueError:
+        classes = sorted(texts)
+        values = np.append(np.searchsorted(np.array(classes, object), np.array(texts, object)), -1)
+        context.notes.setdefault("classes", {})[of[0]] = classes
+    out = context.scratch.array(of[1], values.dtype)
+    out[codes.size :] = values[-1]
+    for part in chunks(codes.size):
+        out[part] = values[codes[part]]
+    return out

@@ -11,10 +11,11 @@ from typing import Any
 
 from tiering.errors import InputError, quoted
 
-EDGE_ROLES = ("src", "dst", "weight", "type", "data")
-NODE_ROLES = ("id", "features", "label")
+EDGE_ROLES = ("src", "dst", "weight", "type", "data", "time")
+NODE_ROLES = ("id", "features", "label", "time")
 ROW = "#"
 """Name of the column that numbers the rows of any table: 0, 1, 2..."""
+TIME = "time"  # name of times for which tables name columns of their own
 _NEO4J_ROLES = {"ID": "id", "START_ID": "src", "END_ID": "dst", "TYPE": "type"}
 _NEO4J = re.compile(
     r"(?P<name>[^:]*):(?:(?P<role>ID|START_ID|END_ID|TYPE|LABEL|IGNORE)|[a-z]+(?:\{.*\})?(?:\[\])?)"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -39,6 +39,7 @@ class ReferenceEpochs:
     options: SamplingOptions
     epochs: range
     threads: int
+    seed_time: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)  # with times: those of `train`
 
     @property
     def batches(self) -> int:
@@ -55,11 +56,14 @@ class ReferenceEpochs:
         """
 
         def sample(plan: EpochPlan, first: int, last: int) -> list[npt.NDArray[Any]]:
-            return [visit(nodes_of(plan[b], epoch=plan.epoch, batch=b, counts=counts)) for b in range(first, last)]
+            seeds = ((b, *plan.seeds_of(b)) for b in range(first, last))
+            return [visit(nodes_of(s, epoch=plan.epoch, batch=b, counts=counts, seed_time=t)) for b, s, t in seeds]
 
         nodes_of = self.sampler.sample_nodes
         options, pending = self.options, deque[Future[list[npt.NDArray[Any]]]]()
-        runs = runs_of_batches(self.train, options.batch_size, options.seed, self.epochs, self.threads, label)
+        runs = runs_of_batches(
+            self.train, options.batch_size, options.seed, self.epochs, self.threads, label, self.seed_time
+        )
         size = min(_MAX_TASK, 1 + self.batches // (64 * self.threads))
         with ThreadPoolExecutor(self.threads) as pool:
             for plan, begin, end in runs:

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tiering.errors import InputError
-from tiering.sampling.options import SamplingKeywords
+from tiering.sampling.options import SamplingKeywords, SubgraphKeywords
 from tiering.text.options import number, option, parse_options, whole
 from tiering.text.units import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
     from tiering.evaluation.cache_order import RowBytes
-    from tiering.formats.user_arrays import Train
+    from tiering.formats.user_arrays import Train, UserValues
     from tiering.layout.tiers import Capacities
     from tiering.memory import Budget
     from tiering.readahead.disks import Disk
@@ -88,11 +88,12 @@ class EvaluationOptions:
         vars(self).update(page_bytes=page, block_bytes=block)
 
 
-class EvaluationKeywords(SamplingKeywords, total=False):
+class EvaluationKeywords(SamplingKeywords, SubgraphKeywords, total=False):
     """Keywords of `evaluate`, for editors."""
 
     seed: int
     train: Train
+    seed_time: UserValues | None
     tiers: Capacities | None
     threads: int | str | None
     memory: str | int | Budget | None

@@ -33,7 +33,7 @@ from tiering.evaluation.options import EvaluationOptions
 from tiering.evaluation.result import Evaluation
 from tiering.formats.graph import Graph
 from tiering.formats.scores import GIVEN, Scores
-from tiering.formats.user_arrays import Train, resolve_train
+from tiering.formats.user_arrays import Train, UserValues, resolve_times, resolve_train
 from tiering.layout.tiers import Capacities
 from tiering.memory import Budget, parse_memory
 from tiering.sampling import SamplingOptions, make_sampler
@@ -50,6 +50,7 @@ def evaluate(
     sampling: SamplingOptions | Fanouts,
     *,
     train: Train = None,
+    seed_time: UserValues | None = None,
     tiers: Capacities | None = None,
     threads: int | str | None = None,
     memory: str | int | Budget | None = None,
@@ -71,6 +72,9 @@ def evaluate(
         (``batch_size``, ``seed``, ``frontier``, ``sampler``...) as `options`.
     train
         Training nodes, where the graph's own split is not meant: `tiering.formats.user_arrays.resolve_train`.
+    seed_time
+        With `time`: the time of each training node, in their order (`tiering.formats.user_arrays.resolve_times`). Nodes
+        may come several times then. By default a node's own.
     tiers
         Sizes of tiers (`tiering.layout.tiers.parse_capacities`), to report what they would move.
     memory
@@ -87,7 +91,9 @@ def evaluate(
     workers = parse_threads(threads)
     how = sampling if isinstance(sampling, SamplingOptions) else SamplingOptions(**{"fanouts": sampling, **options})
     first = unseen_epoch(scores, how.seed) if asked.first_epoch is None else asked.first_epoch
-    nodes = resolve_train(graph, train, how.seed)
+    nodes = resolve_train(graph, train, how.seed, repeats=seed_time is not None)
+    sampler = make_sampler(graph, how)
+    times = sampler.seed_times(nodes, resolve_times(seed_time, nodes))
     rows = competing_rows(graph, asked.row_bytes)
     spec = MetricSpec(rows, asked, tiers)
     if tiers is not None:  # refuse sizes that no score fits, before anything is counted
@@ -95,7 +101,7 @@ def evaluate(
     budget, trained = parse_memory(memory), sum(ids.size for ids in nodes.values())
     need = evaluation_memory(graph, rows, how, scores=len(scores), ssd=tiers is not None and tiers.ssd, train=trained)
     samplers = need.threads(budget, workers)
-    epochs = ReferenceEpochs(make_sampler(graph, how), nodes, how, range(first, first + asked.epochs), samplers)
+    epochs = ReferenceEpochs(sampler, nodes, how, range(first, first + asked.epochs), samplers, times)
     orders = {name: spec.cut(rows.join_scores(graph, name, score), workers) for name, score in scores.items()}
     kinds = list(enumerate(rows.types)) if asked.resamples else []
     accesses, hits = epochs.count([(t, o.buckets[rows.slice_type(i)]) for o in orders.values() for i, t in kinds])

@@ -15,6 +15,7 @@ from tiering.artifacts.manifest import External, Relation
 from tiering.errors import MissingError
 from tiering.formats.features import FeatureTable
 from tiering.formats.names import NameTable
+from tiering.formats.times import GraphTime
 
 
 def fingerprint(path: Path) -> External:
@@ -78,8 +79,9 @@ class EdgeData:
     """The edges of one relation in input order: edge k goes from src[k] to dst[k].
 
     `src` and `dst` have shape (E,), int32 or int64, any stride; of lists, one of them is a `ColumnIds`. `data`: arrays
-    of shape (E,), such as ``weight``. `edge_ids`: the user's own; ``None``: positions in the input. `decode` reads the
-    columns ``src``, ``dst`` and `data` whole, where only tasks read their files by ranges.
+    of shape (E,), such as ``weight``. `edge_ids`: the user's own; ``None``: positions in the input. `time`: the one of
+    `data`, int64 or float64, by which each list is put in order, or, if `is_sorted`, is said to be in order. `decode`
+    reads the columns ``src``, ``dst`` and `data` whole, where only tasks read their files by ranges.
     """
 
     relation: Relation
@@ -88,6 +90,8 @@ class EdgeData:
     where: str = ""  # the file the edges come from, for messages
     data: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
     edge_ids: npt.NDArray[np.int64] | None = None
+    time: str | None = None
+    is_sorted: bool = False
     decode: Callable[[], dict[str, npt.NDArray[Any]]] | None = None
 
     def bring(self) -> None:
@@ -144,6 +148,7 @@ class Dataset:
     edges: list[EdgeData]
     notes: dict[str, Any] = field(default_factory=dict)
     files: dict[str, External] = field(default_factory=dict)
+    time: GraphTime | None = None
     close_files: Callable[[], None] | None = field(default=None, repr=False)
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import UserDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,13 +11,14 @@ import numpy as np
 
 from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.manifest import (
-    Manifest,
+    MappedArrays,
     Problem,
     Relation,
     array_problems,
     body_problem,
     id_bytes,
     named_relations,
+    range_problems,
     relation_key,
     valid_name,
 )
@@ -27,6 +27,7 @@ from tiering.formats.features import EDGE_FEATURES, LABEL_VALUES, Features, Feat
 from tiering.formats.import_record import describe_import
 from tiering.formats.names import Names, NodeNames
 from tiering.formats.order import Order
+from tiering.formats.times import GraphTime, declared_time_problems, time_problems
 from tiering.text.description import Fields, Part, Table
 from tiering.text.units import format_bytes, format_count
 
@@ -43,17 +44,6 @@ def find_relation(path: Path, known: list[Relation], relation: Relation | str | 
         keys = ", ".join(map(relation_key, known))
         raise MissingError(f"{path}: no single relation {relation!r}; relations: {keys}")
     return named[0]
-
-
-class _MappedArrays(UserDict[str, Any]):
-    """Arrays by name, each mapped when it is looked up; made of the names of their files."""
-
-    def __init__(self, manifest: Manifest, files: dict[str, str]) -> None:
-        super().__init__(files)
-        self._manifest = manifest
-
-    def __getitem__(self, name: str) -> np.ndarray[Any, Any]:
-        return self._manifest.array(self.data[name])
 
 
 class Graph(Artifact):
@@ -96,7 +86,24 @@ class Graph(Artifact):
         """Return arrays that run along `indices`: ``edge_ids``, ``weight``, ``type``..., mapped when looked up."""
         resolved = self.relation(relation)
         entry, folder = self.manifest.body["relations"][self.relations.index(resolved)], relation_folder(resolved)
-        return _MappedArrays(self.manifest, {name: f"{folder}/{name}" for name in entry["edge_data"]})
+        return MappedArrays(self.manifest, {name: f"{folder}/{name}" for name in entry["edge_data"]})
+
+    @property
+    def time(self) -> GraphTime | None:
+        """Name, kind, dtype and unit of the times; ``None`` for a graph that was imported without."""
+        return GraphTime.of(self.manifest)
+
+    def times(self, relation: Relation | str | None = None) -> np.ndarray[Any, Any] | None:
+        """Return the time of each entry of `indices`, or of its source, ascending in each list; ``None`` if untimed."""
+        return self._times(relation_folder(self.relation(relation)))
+
+    def node_times(self, node_type: str | None = None) -> np.ndarray[Any, Any] | None:
+        """Return the time of each node of a type; ``None``: the nodes have no times of their own."""
+        return self._times(f"nodes/{self._resolve_type(node_type)}")
+
+    def _times(self, folder: str) -> np.ndarray[Any, Any] | None:
+        name = None if self.time is None else f"{folder}/{self.time.name}"
+        return self.manifest.array(name) if name in self.manifest.files else None
 
     def edge_feature_shape(self, relation: Relation) -> tuple[int, str] | None:
         """Return dim and dtype of the features of a relation's edges (edge data ``feat``), if there are any."""
@@ -205,7 +212,7 @@ class Graph(Artifact):
 
     def _body_problems(self) -> Iterator[Problem]:
         nodes, manifest, seen = self.manifest.body["node_types"], self.manifest, set()
-        yield from self._part_problems()
+        yield from (*self._part_problems(), *declared_time_problems(self, list(map(relation_folder, self.relations))))
         for name in nodes:
             if not valid_name(name):
                 yield body_problem(f"body.node_types.{name}", "is no name of a type")
@@ -268,10 +275,10 @@ class Graph(Artifact):
         for node_type in self.node_types:
             folder = f"nodes/{node_type}"
             if (labels := self.labels(node_type)) is not None and not self.has_label_values(node_type):
-                yield from _range_problems(f"{folder}/label", "", labels, -1, self.num_classes(node_type) or 0)
+                yield from range_problems(f"{folder}/label", "", labels, -1, self.num_classes(node_type) or 0)
             for name in self.splits(node_type):
                 ids = self.split(name, node_type)
-                yield from _range_problems(f"{folder}/split-{name}", "ids ", ids, 0, self.num_nodes(node_type))
+                yield from range_problems(f"{folder}/split-{name}", "ids ", ids, 0, self.num_nodes(node_type))
 
     def _content_problems(self, threads: int) -> Iterator[Problem]:
         from tiering import native
@@ -282,6 +289,8 @@ class Graph(Artifact):
                 native.check_csc(indptr, indices, self.num_nodes(relation[0]), threads)
             except ValueError as error:
                 yield Problem(relation_folder(relation), str(error), "value")
+                continue
+            yield from time_problems(self, relation, relation_folder(relation))
 
     def _summarize_content(self) -> dict[str, Any]:
         nodes = {}
@@ -297,11 +306,13 @@ class Graph(Artifact):
                 "features": features,
             }
         relations = {
-            relation_key(relation): {"edges": self.num_edges(relation), "edge_data": sorted(self.edge_data(relation))}
-            for relation in self.relations
+            relation_key(key): {"edges": self.num_edges(key), "edge_data": sorted(self.edge_data(key))}
+            for key in self.relations
         }
         changes = self.manifest.body["changes"]
-        return {"reordered": self.order is not None, "node_types": nodes, "relations": relations, "changes": changes}
+        time = {} if self.time is None else {"time": self.time._asdict()}
+        parts = {"node_types": nodes, "relations": relations, "changes": changes, **time}
+        return {"reordered": self.order is not None, **parts}
 
     def _describe_content(self, summary: Mapping[str, Any]) -> list[Part]:
         nodes = []
@@ -323,12 +334,6 @@ class Graph(Artifact):
             Table(f"Nodes ({ids})", ("type", "nodes", "classes", "splits", "features"), nodes),
             Table("Edges", ("relation", "edges", "edge data"), relations),
         ]
-
-
-def _range_problems(where: str, what: str, values: np.ndarray[Any, Any], least: int, end: int) -> Iterator[Problem]:
-    if values.size and not least <= values.min() <= values.max() < end:
-        message = f"expected {what}{least} .. {end - 1}, found {values.min()} .. {values.max()}"
-        yield Problem(where, message, "value")
 
 
 @contextmanager

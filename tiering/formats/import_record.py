@@ -32,6 +32,9 @@ def describe_import(summary: Mapping[str, Any], inputs: Iterable[str]) -> dict[s
     header = {True: "; the first line is a header", False: "; no header"}.get(text.get("header"), "")
     ends = f"{_columns(columns)}{header}" if columns else "" if tables else _ENDS.get(changes["format"], "")
     topics = {"read": f"{changes['format']} {source}{files}", "edges": ends, "attributes": _attributes(summary)}
+    if time := summary.get("time"):
+        unit = f", dates in {time['unit']}" if time["unit"] else ""
+        topics["times"] = f"{time['name']} of {time['along']} ({time['dtype']}{unit})"
     for table in tables:
         end = "" if table["header"] else "; no header"
         topics[f"table {table['table']}"] = f"{_listed(table['files'])}: {_columns(table['columns'])}{end}"

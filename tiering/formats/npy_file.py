@@ -92,8 +92,8 @@ def read_start(path: Path, size: int) -> bytes:
         return file.read(size)
 
 
-def open_npy(path: Path, what: str = "a numpy file") -> NpyFile:
-    """Parse the header of a file that should hold `what`, and check it against the size of the file."""
+def open_npy(path: Path, what: str = "a numpy file", *, dates: bool = False) -> NpyFile:
+    """Parse the header of a file that should hold `what`, perhaps `dates`, and check it against the file's size."""
     require_file(path, what)
     size = path.stat().st_size
     if size == 0:
@@ -105,7 +105,7 @@ def open_npy(path: Path, what: str = "a numpy file") -> NpyFile:
             f"({_guess(start, size)}); write it with numpy.save, or see the options for headerless files"
         )
     file = NpyFile(**vars(read_header(io.BytesIO(start), path)), path=path, what=what)
-    _check_dtype(path, file.dtype)
+    _check_dtype(path, file.dtype if not dates or file.dtype.kind != "M" else np.dtype(np.int64))
     _check_length(file, size)
     return file
 

@@ -27,18 +27,20 @@ HOW_TO = (
 )
 
 
-def resolve_train(graph: SizedGraph, train: Train = None, seed: int = 0) -> dict[str, IdArray]:
+def resolve_train(
+    graph: SizedGraph, train: Train = None, seed: int = 0, *, repeats: bool = False
+) -> dict[str, IdArray]:
     """Return training nodes by node type: int64 ids, at least one, of the types that have any.
 
     `train` is ``None``: the splits ``train``; another split; for one type an array of ids, a ``.npy`` file, or a share
     such as ``"1%"``, drawn without replacement and sorted; for several, one of these by type, as a mapping or as text
-    such as ``paper=1%,author=ids.npy``.
+    such as ``paper=1%,author=ids.npy``. With `repeats` an id may come several times.
     """
     given = _train_by_type(graph, train, seed)
     splits = {name for node_type in graph.node_types for name in graph.splits(node_type)}
     if isinstance(graph, GraphShape) and (train is None or (isinstance(train, str) and train in splits)):
         return {node_type: ids for node_type, (ids, _) in given.items() if ids.size}
-    checked = {node_type: _checked(graph, node_type, ids, where) for node_type, (ids, where) in given.items()}
+    checked = {t: _checked(graph, t, ids, where, repeats) for t, (ids, where) in given.items()}
     nodes = {node_type: ids for node_type, ids in checked.items() if ids.size}
     if not nodes:
         raise InputError(f"{graph.path}: the training set is empty; {HOW_TO}")
@@ -101,17 +103,36 @@ def _require_file(path: Path) -> None:
         raise MissingError(f"{path}: no such file, and no split of that name; {HOW_TO}")
 
 
-def _checked(graph: SizedGraph, node_type: str, ids: np.ndarray[Any, Any], where: str) -> IdArray:
+def _checked(graph: SizedGraph, node_type: str, ids: np.ndarray[Any, Any], where: str, repeats: bool) -> IdArray:
     where = f"{graph.path}: {where}"
     if ids.size == 0:
         return np.empty(0, np.int64)
     if ids.ndim != 1 or ids.dtype.kind not in "iu":
         raise InputError(f"{where}: expected whole numbers of shape (n,), found {ids.dtype} of shape {ids.shape}")
-    return np.ascontiguousarray(check_ids(ids, graph.num_nodes(node_type), where, str(graph.path)))
+    return np.ascontiguousarray(check_ids(ids, graph.num_nodes(node_type), where, str(graph.path), repeats=repeats))
 
 
-def check_ids(values: np.ndarray[Any, Any], count: int, where: str, counted_by: str = "") -> IdArray:
-    """Return node ids as int64; refuse one outside 0..`count` - 1, and repeats. Ascending ids take no memory."""
+def resolve_times(seed_time: UserValues | None, train: Mapping[str, IdArray]) -> dict[str, np.ndarray[Any, Any]] | None:
+    """Return times of training nodes by type, unchecked: an array or a ``.npy`` file, or one by type as of `train`."""
+    if seed_time is None:
+        return None
+    if isinstance(seed_time, str) and "=" in seed_time:
+        seed_time = {t.strip(): file.strip() for t, _, file in (part.partition("=") for part in seed_time.split(","))}
+    if not isinstance(seed_time, Mapping):
+        if len(train) != 1:
+            raise InputError(f"seed_time: say which node type is meant, as TYPE=FILE; types: {', '.join(train)}")
+        seed_time = {next(iter(train)): seed_time}
+    given = dict(seed_time)
+    for t, values in given.items():
+        is_file = isinstance(values, (str, os.PathLike))
+        given[t] = open_npy(Path(values), "times", dates=True).array() if is_file else np.asarray(values)
+    return given
+
+
+def check_ids(
+    values: np.ndarray[Any, Any], count: int, where: str, counted_by: str = "", *, repeats: bool = False
+) -> IdArray:
+    """Return node ids as int64; refuse one outside 0..`count` - 1, and `repeats`. Ascending ids take no memory."""
     ids: IdArray = values.astype(np.int64, copy=False)  # those above 2^63 turn negative
     if ids.size and (ids.min() < 0 or ids.max() >= count):
         outside = np.flatnonzero((ids < 0) | (ids >= count))
@@ -120,7 +141,7 @@ def check_ids(values: np.ndarray[Any, Any], count: int, where: str, counted_by: 
             f"{where}: expected ids 0..{count - 1}, found {values[outside[0]]} at position {outside[0]} "
             f"({outside.size} out of range{origin}); correct them, or check that they belong to this graph"
         )
-    if all(np.all(np.diff(ids[start : start + _STEP + 1]) > 0) for start in range(0, ids.size, _STEP)):
+    if repeats or all(np.all(np.diff(ids[start : start + _STEP + 1]) > 0) for start in range(0, ids.size, _STEP)):
         return ids
     seen = np.zeros(count, bool)
     seen[ids] = True

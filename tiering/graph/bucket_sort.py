@@ -24,6 +24,7 @@ from tiering.artifacts.storage import ALIGNMENT, LINE, AnyArray, Bytes, aligned_
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.formats.shape import value_rows
 from tiering.graph.plan import RUN_PADDING, BucketPlan, RelationPlan, line_up
+from tiering.graph.time_order import TimeOrder
 from tiering.run.grid import Int64Array
 from tiering.text.progress import progress
 
@@ -92,6 +93,13 @@ def write_by_buckets(
             sort.run(edge_chunks(relation, plan.chunk))
 
 
+def _by_time(chunks: Iterator[Chunk], order: TimeOrder, cuts: Int64Array) -> Iterator[Chunk]:
+    """Yield the entries of a list, the part of it between `cuts` in the place of their destination."""
+    for chunk in chunks:
+        parts = np.searchsorted(cuts, order.keys(order.times(chunk.values)), "right")
+        yield Chunk(chunk.first, chunk.src, parts, chunk.values)
+
+
 class _BucketSort:
     """Fills the files of a relation; scratch files are removed as `stack` closes."""
 
@@ -108,8 +116,9 @@ class _BucketSort:
         self.memory = aligned_bytes(resident + 2 * self.segment + 2 * inputs)  # given by the system as it is used
         self.outputs = [slice(at, at + self.segment) for at in (resident, resident + self.segment)]
         self.inputs = [slice(at, at + inputs) for at in (resident + 2 * self.segment, self.memory.size - inputs)]
-        self.offsets, self.input = np.empty(min(relation.num_dst, self.sizes.columns), np.int64), 0
-        self.entry = 0
+        self.offsets, self.input = np.empty(relation.offsets, np.int64), 0
+        self.entry, self.order = 0, relation.order
+        self.hub: tuple[int, int] | None = None  # column and first entry of a list that is cut by time
 
     def run(self, chunks: Iterator[Chunk]) -> None:
         """Scatter the edge list, sort the buckets, and write."""
@@ -205,6 +214,9 @@ class _BucketSort:
                 self.memory, places, counts, self.items[1:], len(columns), scattered.shift, self.relation.num_src,
                 self.entry, offsets, outs, self.threads,
             )  # fmt: skip
+            if self.order is not None and unit.edges:
+                starts = np.zeros(1, np.int64) if self.hub else offsets - self.entry
+                self.order.apply(starts, outs, columns.start, self.threads)
             self._emit(columns.start, offsets, outs, unit.edges)
 
     def _units(self, scattered: Scattered) -> Iterator[Unit]:
@@ -223,8 +235,13 @@ class _BucketSort:
             first = end
 
     def _take_apart(self, scattered: Scattered, unit: Unit, level: int) -> None:
-        """Write a bucket that cannot be sorted as it is: empty, a single column, or scattered once more."""
-        columns = scattered.columns_of(unit.first, unit.end)
+        """Write a bucket that cannot be sorted as it is: empty, a single column, or scattered once more.
+
+        A single column is scattered by time, and its parts are sorted, if it is to be put in order.
+        """
+        columns, hub = scattered.columns_of(unit.first, unit.end), self.hub
+        if unit.edges == 0 and hub is not None:
+            return
         if unit.edges == 0:
             for begin in range(columns.start, columns.stop, self.sizes.columns):
                 outs = self._outs(0)
@@ -233,16 +250,25 @@ class _BucketSort:
                 self._emit(begin, offsets, outs, 0)
             return
         groups = list(self._groups(scattered, unit.first))
-        chunks = self._packed(scattered, unit.first, groups)
+        cuts = None
         if len(columns) == 1:
-            self._copy(columns.start, chunks)
-            return
+            if self.order is not None:
+                values = (chunk.values for chunk in self._packed(scattered, unit.first, groups))
+                cuts = self.order.splitters(values, columns.start)
+            if cuts is None:
+                self._copy(columns.start, self._packed(scattered, unit.first, groups))
+                return
+            self.hub, columns = hub or (columns.start, self.entry), range(cuts.size + 1)
+        chunks = self._packed(scattered, unit.first, groups)
+        if cuts is not None and self.order is not None:
+            chunks = _by_time(chunks, self.order, cuts)
         part = self._scatter(chunks, columns, [edges for _, edges in groups], level + 1)
         scattered.reader = None
         self._sort(part, level + 1)
         part.reader = None
         if part.file is not None:
             part.file.remove()
+        self.hub = hub
 
     def _copy(self, column: int, chunks: Iterator[Chunk]) -> None:
         """Copy the edges of a single column, which are in order."""
@@ -318,6 +344,8 @@ class _BucketSort:
 
     def _emit(self, column: int, offsets: Int64Array, outs: list[Bytes], edges: int) -> None:
         """Append what was sorted to the files."""
+        if self.hub is not None:
+            column, offsets = self.hub[0], np.array(self.hub[1:])
         self.files[0].append(offsets, 8 * column)
         for file, item, out in zip(self.files[1:], self.items, outs, strict=True):
             file.append(out, item * self.entry)

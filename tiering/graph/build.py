@@ -22,6 +22,7 @@ from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph, relation_folder
 from tiering.formats.names import TABLE_ORDER
 from tiering.formats.shape import value_bytes
+from tiering.formats.times import REQUIRES
 from tiering.graph.bucket_sort import write_by_buckets
 from tiering.graph.plan import SIZES, ImportPlan, RelationPlan, SortSizes, copied_entries, plan_import
 from tiering.graph.tasks import write_relation as write_by_tasks
@@ -49,9 +50,10 @@ def build_graph(
     """Write `dataset` as a graph artifact, and open it; the same bytes for any threads, memory, sizes and tasks.
 
     Duplicate edges, self loops and isolated nodes stay as the dataset has them; inside a column the edges keep the
-    order of the input. Features are referred to, not copied, unless they come as a stream; with `checksum_features`
-    their files are read whole, and a checksum of each block recorded. `edge_ids` keeps the position of each edge in
-    the input as edge data, unless the dataset brings ids of its own. `options` and `seed` are for the record.
+    order of the input, or have that of their times, and of the input where these are equal. Features are referred to,
+    not copied, unless they come as a stream; with `checksum_features` their files are read whole, and a checksum of
+    each block recorded. `edge_ids` keeps the position of each edge in the input as edge data, unless the dataset brings
+    ids of its own. `options` and `seed` are for the record.
 
     Cost: a relation is read once, edge data included, and what memory has no room for goes by way of the disk
     (`tiering.graph.bucket_sort`), relation by relation; 70 to 110 MiB suffice for any. Lists by destination are copied.
@@ -65,7 +67,8 @@ def build_graph(
     inputs = {str(file): seen.digest for file, seen in sorted(dataset.files.items())}
     provenance = {"stage": "import", "options": recorded, "inputs": inputs, "seed": seed}
     states = {file: file_state(Path(file), sampled) for file, sampled in inputs.items()}
-    identity = {**provenance, "inputs": states, "edge_ids": edge_ids}
+    time = {} if dataset.time is None else {REQUIRES: dataset.time._asdict()}
+    identity = {**provenance, "inputs": states, "edge_ids": edge_ids, **time}
     with ArtifactWriter(out, "graph", force=force, identity=identity) as writer:
         plan = plan_import(dataset, budget, edge_ids=edge_ids, sizes=sizes, carrier=carrier)
         relations = []
@@ -77,8 +80,8 @@ def build_graph(
         nodes = {name: _write_nodes(writer, name, data) for name, data in sorted(dataset.nodes.items())}
         _write_features(writer, dataset, plan, workers, checksum=checksum_features)
         _write_names(writer, dataset)
-        body = {"node_types": nodes, "relations": relations, "changes": _json(dataset.notes, "notes")}
-        writer.commit(body, provenance)
+        body = {"node_types": nodes, "relations": relations, "changes": _json(dataset.notes, "notes"), **time}
+        writer.commit(body, provenance, requires=tuple(time))
     return Graph.open(writer.out)
 
 

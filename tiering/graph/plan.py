@@ -16,6 +16,7 @@ from tiering.artifacts.storage import LINE, AnyArray, padded
 from tiering.formats.dataset import ColumnIds, Dataset, EdgeData, FeatureStream, as_lists
 from tiering.formats.graph import relation_folder
 from tiering.formats.shape import GraphShape, value_bytes
+from tiering.graph.time_order import SPLITTERS, TimeOrder
 from tiering.memory import Budget
 from tiering.run.carrier import Carrier
 from tiering.run.plan import StageEstimate, StepEstimate, base_memory
@@ -102,6 +103,25 @@ class RelationPlan:
         return replace(plan, tasks=carrier.grid.parts(nbytes))
 
     @property
+    def order(self) -> TimeOrder | None:
+        """How lists are put in order of time; ``None``: they keep the order of the input."""
+        if self.edges.time is None:
+            return None
+        edges, dtype = self.edges, self.edges.data[self.edges.time].dtype.str
+        where = f"{edges.where}: relation {relation_key(edges.relation)}"
+        return TimeOrder(list(self.values).index(self.edges.time), dtype, edges.is_sorted, where)
+
+    @property
+    def offsets(self) -> int:
+        """Columns whose offsets are in memory together; a list that is cut by time has more parts."""
+        return min(self.num_dst if self.edges.time is None else max(self.num_dst, SPLITTERS + 1), self.sizes.columns)
+
+    @property
+    def order_bytes(self) -> int:
+        """Memory per entry of lists that are put in order."""
+        return 0 if self.order is None else self.order.memory(self.item_bytes)
+
+    @property
     def item_bytes(self) -> tuple[int, ...]:
         """Bytes of each value."""
         return tuple(self.values.values())
@@ -148,9 +168,10 @@ class RelationPlan:
         piece = 1 << _clip(18, (spent // (64 * len(self.written))).bit_length() - 1, PIECE_BYTES.bit_length() - 1)
         segment = padded(self.segment(chunk)[-1])
         inputs = self.input_bytes(chunk, min(runs, segments))
-        offsets, margin = 8 * min(self.num_dst, sizes.columns), min(sizes.margin, (4 << 20) + 16 * edges)
+        offsets, margin = 8 * self.offsets, min(sizes.margin, (4 << 20) + 16 * edges)
         files = sum(appending_memory(nbytes, piece) for nbytes in self.written)
-        fixed = 2 * segment + max(chunk * read_bytes, 2 * inputs) + 2 * counters + offsets + files + margin
+        fixed = 2 * segment + max(chunk * read_bytes, 2 * inputs + chunk * self.order_bytes)
+        fixed += 2 * counters + offsets + files + margin
         resident = _clip(0, min((room - fixed) // segment, int(sizes.resident * segments)), segments)
         scratch = (segments - resident) * segment
         if segments and not resident:  # the last one is the first to stay in memory: it may be shorter
@@ -175,14 +196,14 @@ class RelationPlan:
     @property
     def copied(self) -> ColumnIds | None:
         """Lists by destination, which are what is to be written; ``None``: the edges come otherwise."""
-        return None if as_lists(self.edges.src) else as_lists(self.edges.dst)
+        return None if as_lists(self.edges.src) or self.edges.time is not None else as_lists(self.edges.dst)
 
     @property
     def edge_bytes(self) -> int:
         """Memory of a task per edge in bytes."""
         read = sum(array.dtype.itemsize for array in (self.edges.src, self.edges.dst)) + sum(self.item_bytes)
         scattered = sum(self.parts)
-        return max(read + scattered, 2 * scattered)  # a chunk; a range with its lists
+        return max(read + scattered, 2 * scattered + self.order_bytes)  # a chunk; a range with its lists
 
     def arrays(self) -> list[AnyArray | None]:
         """Return the arrays along the edges, as they are named in `values`; ``None``: the edges' numbers."""

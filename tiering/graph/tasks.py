@@ -26,6 +26,7 @@ from tiering.formats.graph import relation_folder
 from tiering.formats.shape import value_rows
 from tiering.graph.bucket_sort import Chunk
 from tiering.graph.plan import BUCKETS, RelationPlan
+from tiering.graph.time_order import TimeOrder
 from tiering.run.files import JoinedFile, PartitionRange, join_step, make_files
 from tiering.run.grid import Int64Array, balanced_bounds, equal_bounds, run_shift
 from tiering.run.job import Job
@@ -50,6 +51,7 @@ def write_relation(job: Job, writer: ArtifactWriter, plan: RelationPlan) -> None
     params: dict[str, Any] = {
         "sources": sources, "values": list(plan.values), "bounds": equal_bounds(edges.num_edges, parts),
         "num_src": plan.num_src, "num_dst": plan.num_dst, "shift": shift, "items": list(plan.item_bytes),
+        "order": plan.order,
     }  # fmt: skip
     chunk = -(-edges.num_edges // parts) * plan.edge_bytes
     chunk += max(getattr(array, "read_memory", 0) for array in edges.arrays)
@@ -187,6 +189,8 @@ def sort(context: TaskContext) -> None:
             memory, offsets, counts, params["items"], columns, params["shift"], params["num_src"], 0, indptr, outs,
             context.threads,
         )  # fmt: skip
+        if params["order"] is not None and total:
+            TimeOrder(*params["order"]).apply(indptr, outs, begin << params["shift"], context.threads)
     context.write(indptr=indptr)
     context.write(indices=outs[0].view(f"i{wide}"))
     for out, width in zip(outs[1:], params["items"], strict=True):

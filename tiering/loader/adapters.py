@@ -119,6 +119,8 @@ class NodeAttributes:
             name, _, number = split.rpartition("-")
             self.masks.setdefault(name if number.isdecimal() else split, []).append(k)
         self._masks = Lookup(masks, device)
+        times = graph.node_times(node_type)
+        self._times = None if times is None else Lookup(times, device, mapped=True)
         table = graph.feature_table(node_type)
         self._flat = table is not None and table.ndim == 1
 
@@ -134,6 +136,10 @@ class NodeAttributes:
         """Return the classes, int64, -1 for none, or numbers as the source had them; ``None`` without labels."""
         labels = None if self._labels is None else self._labels(ranks)
         return labels if labels is None or not self._classes else as_int64(labels)
+
+    def times(self, ranks: torch.Tensor) -> torch.Tensor | None:
+        """Return the times of nodes; ``None`` where they have none of their own."""
+        return None if self._times is None else self._times(ranks)
 
     def splits(self, ranks: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return per split a mask of the nodes in it, bool; of several columns where the source had several."""
@@ -174,7 +180,8 @@ class EdgeAttributes:
 def edge_names(graph: Graph, names: Collection[str] | None, ids: bool | None) -> tuple[str, ...]:
     """Return the names of a loader's edge data: `names` or all, and ids if `ids`, ``None``: where these were kept."""
     known = {name: relation for relation in graph.relations for name in graph.edge_data(relation)}
-    wanted = [name for name in known if name != EDGE_IDS] if names is None else list(names)
+    hidden = {EDGE_IDS} if graph.time is None or graph.time.along == "edges" else {EDGE_IDS, graph.time.name}
+    wanted = [name for name in known if name not in hidden] if names is None else list(names)
     if unknown := [name for name in wanted if name not in known]:
         raise InputError(
             f"edge_attrs: no relation has edge data {unknown[0]!r}; there is: {', '.join(known) or 'none'}"
@@ -223,7 +230,6 @@ def require_library(name: str) -> None:
 
 
 _STORES = "PyG's own loaders take it, over `pyg_stores` and `pyg_sampler`"
-_TIME = "sampling by time stamps is not offered"
 _SEED = "`seed` says what is random, the order of an epoch and the neighbours drawn"
 
 
@@ -248,19 +254,18 @@ _COMMON = {
 PYG = {
     **_COMMON,
     "directed": Foreign((True,), "edges are those that were sampled; `pyg_stores` serves the whole graph"),
-    "disjoint": Foreign((False,), "seeds of a batch share their nodes"),
-    "subgraph_type": Foreign(
-        ("directional",), "for bidirectional edges give PyG's own loaders transform_sampler_output=lambda out: "
-        "out.to_bidirectional(), over `pyg_stores` and `pyg_sampler`",
-    ),
-    "is_sorted": Foreign(), "filter_per_worker": Foreign(), "temporal_strategy": Foreign(),
-    **dict.fromkeys(("time_attr", "input_time", "edge_label_time"), Foreign((None,), _TIME)),
+    "subgraph_type": Foreign(becomes=lambda kind: {"subgraph_type": getattr(kind, "value", kind)}),
+    "time_attr": Foreign(becomes=lambda name: {} if name is None else {"time": name}),
+    "input_time": Foreign(becomes=lambda times: {} if times is None else {"seed_time": times}),
+    "edge_label_time": Foreign((None,), "`pyg_link_loader` takes times of links"),
+    "is_sorted": Foreign(), "filter_per_worker": Foreign(),
     "transform_sampler_output": Foreign((None,), _STORES),
     "custom_cls": Foreign((None,), _STORES),
 }  # fmt: skip
 """Keywords of ``NeighborLoader`` and ``LinkNeighborLoader`` by name."""
 PYG_LINKS = {
     **PYG,
+    "input_time": Foreign((None,), "the times of links are edge_label_time"),
     "neg_sampling_ratio": Foreign(
         becomes=lambda ratio: {"neg_sampling": {"mode": "binary", "amount": ratio}} if ratio else {}
     ),

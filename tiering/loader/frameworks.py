@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tiering.loader.layout import TieredLayout
     from tiering.loader.options import BatchKeywords, NodeKeywords
     from tiering.loader.pyg.stores import TieredFeatureStore, TieredGraphStore, TieredSampler
+    from tiering.sampling.options import SubgraphKeywords
 
 
 class ForFrameworks:
@@ -94,6 +95,8 @@ class ForFrameworks:
             ``None``: all nodes, in the order of the source. ``seeds`` takes ranks.
         input_id
             What batches call their seeds instead: by default as in PyG ids of a mask, else positions among the seeds.
+        time_attr, input_time, temporal_strategy, disjoint, subgraph_type
+            As PyG's: times that ``import --time`` kept, and the time of each seed, by default its node's own.
         replace, weight_attr
             Draw neighbours with replacement; in proportion to the edge data ``weight``, or ``edge_weight`` as PyG says.
         edge_attrs
@@ -128,6 +131,7 @@ class ForFrameworks:
         edge_label_index: OriginalIds = None,
         edge_label: Any = None,
         input_id: Any = None,
+        edge_label_time: Any = None,
         neg_sampling: Any = None,
         replace: bool = False,
         weight_attr: str | None = None,
@@ -153,6 +157,8 @@ class ForFrameworks:
             What batches call their links instead: by default their positions in `edge_label_index`.
         edge_label
             Labels of the links; with negatives of mode binary, classes from 0 on become 1 and more, as in PyG.
+        edge_label_time
+            With ``time_attr``: the time of each link.
         neg_sampling
             PyG's ``NegativeSampling``, its mode (``binary``, ``triplet``), or a mapping of its arguments. Negatives
             are a pure function of the seed, the epoch and the batch.
@@ -165,7 +171,7 @@ class ForFrameworks:
         graph = self.artifact.graph
         words = adopt("pyg_link_loader", {**options, "neg_sampling": neg_sampling})
         links = find_links(graph, edge_label_index)
-        links = dataclasses.replace(links, negatives=make_negatives(words.pop("neg_sampling")))
+        links = dataclasses.replace(links, negatives=make_negatives(words.pop("neg_sampling")), time=edge_label_time)
         words |= pyg_sampling(graph, num_neighbors, replace, weight_attr, words)
         label, input_id = link_labels(links, edge_label), links.input_id if input_id is None else input_id
         adapter = partial(PygAdapter, masks=masks, hetero=hetero, input_id=input_id, edge_label=label)
@@ -214,6 +220,8 @@ class ForFrameworks:
         weight_attr: str | None = None,
         edge_attrs: Collection[str] | None = None,
         hetero: bool = False,
+        time_attr: str | None = None,
+        **subgraphs: Unpack[SubgraphKeywords],
     ) -> TieredSampler:
         """Return the ``BaseSampler`` that PyG's ``NodeLoader`` and ``LinkLoader`` take; needs no pyg-lib.
 
@@ -229,6 +237,8 @@ class ForFrameworks:
             ``original`` or ``rank``, as of the stores.
         seed
             Seed of the run, 0 to 2^64 - 1.
+        time_attr, disjoint, temporal_strategy, time_window, subgraph_type
+            As of `pyg_loader`; PyG's loaders take ``input_time`` and ``edge_label_time``.
         """
         require_library("PyG")
         from tiering.loader.pyg.stores import TieredSampler
@@ -236,7 +246,9 @@ class ForFrameworks:
         words = pyg_sampling(self.artifact.graph, num_neighbors, replace, weight_attr, {})
         words["fanouts"] = parse_fanouts(words["fanouts"], "num_neighbors")
         names = edge_names(self.artifact.graph, edge_attrs, None)
-        return TieredSampler(self._layout, SamplingOptions(seed=seed, **words), ids, names, hetero)
+        about: dict[str, Any] = {**subgraphs, "time": time_attr}
+        how = SamplingOptions(seed=seed, **words, **about)
+        return TieredSampler(self._layout, how, ids, names, hetero)
 
     def dgl_loader(
         self,

@@ -219,14 +219,17 @@ class TieredLayout(ForFrameworks, Described):
 
         Parameters
         ----------
-        split, node_type, seeds, shuffle, drop_last, rank, world_size
-            Seeds and their order; see `tiering.loader.options.SeedOptions`. ``None``: all nodes; with ``shuffle=False``
-            in the order of their ranks, which `pyg_loader` and `dgl_loader` replace by that of the source.
+        split, node_type, seeds, seed_time, shuffle, drop_last, rank, world_size
+            Seeds, their times, their order; see `tiering.loader.options.SeedOptions`. ``None``: all nodes; with
+            ``shuffle=False`` in the order of their ranks, which `pyg_loader` and `dgl_loader` replace by that of the
+            source.
         fanouts
             Neighbours per hop, the seeds' own hop first, in forms of `tiering.text.units.parse_fanouts`. ``pinsage``:
             how many of the most visited nodes; ``ladies``: nodes per layer.
         batch_size, frontier, sampler, seed, num_walks, walk_length, restart, metapaths
             See `tiering.sampling.SamplingOptions`. ``pinsage`` and ``ladies`` give their edges weights.
+        time, temporal_strategy, time_window, disjoint, subgraph_type
+            See `tiering.sampling.Subgraphs`.
         features
             ``tiers``; ``memory`` (all rows are first read into memory); an object with ``gather(ids)``, or one per node
             type; ``None`` for the structure alone. Batches are the same, bit for bit.
@@ -253,6 +256,7 @@ class TieredLayout(ForFrameworks, Described):
         *,
         links: Any = None,
         negatives: Negatives | str | float | Mapping[str, Any] | None = None,
+        link_time: Any = None,
         fanouts: Fanouts = (10, 10),
         features: Any = "tiers",
         **options: Unpack[BatchKeywords],
@@ -270,13 +274,16 @@ class TieredLayout(ForFrameworks, Described):
             order of its ``indices`` (8 bytes of memory per edge, for their order in an epoch).
         negatives
             Negative pairs to draw in addition: `tiering.sampling.Negatives`, its mode, an amount of mode ``binary`` for
-            each link, or a mapping of its arguments.
+            each link, or a mapping of its arguments. With times of nodes, nodes that exist at the link's time.
+        link_time
+            With `time`: the time of each link, which both of its ends, and its negative pairs, are sampled at. A link
+            that is an edge of that very time is seen; one less hides it.
         fanouts, features, shuffle, drop_last, ...
             As of `loader`; ``batch_size`` is in links. There is no split, and batches have no `Batch.y`.
         """
         if refused := [name for name in ("split", "node_type", "seeds") if name in options]:
             raise TypeError(f"link_loader() got an unexpected keyword argument {refused[0]!r}")
-        asked = LinkOptions(relation, links, Negatives.of(negatives))
+        asked = LinkOptions(relation, links, Negatives.of(negatives), time=link_time)
         return Loader(self, LoaderOptions.of(features, {"fanouts": fanouts, **options}, asked, "link_loader"))
 
     def inference(

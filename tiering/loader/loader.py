@@ -68,6 +68,8 @@ class Loader(Described):
         self.rank = find_rank(options.seeds.rank, options.seeds.world_size)
         self.sampling = options.sampling
         self.node_sampler = make_sampler(graph, options.sampling)  # Lightning takes a `sampler` for torch's
+        if isinstance(self.targets, NodeTargets | LinkTargets):
+            self.targets.check_times(self.node_sampler)
         self.relations = list(self.node_sampler.edge_relations)
         """Relations of the edges in a batch: the graph's own; with random walks, one per metapath."""
         pipeline = options.pipeline
@@ -221,7 +223,8 @@ class Loader(Described):
         largest: int | None = getattr(self.targets, "largest", None)
 
         def draw() -> SampledBatch:
-            return self.node_sampler.sample(plan[largest or 0], epoch=0, batch=0, positions=self._edge_positions)
+            seeds, times = plan.seeds_of(largest or 0)
+            return self.node_sampler.sample(seeds, epoch=0, batch=0, positions=self._edge_positions, seed_time=times)
 
         drives = getattr(rows[cold[0]], "drives", None)
         group = group if drives is None else None  # each process has drives of its own
@@ -274,12 +277,13 @@ class Loader(Described):
             raise CapabilityError("sample_on='gpu': not with device='cpu'; use sample_on='auto'")
         if where.index is None or pipeline.sample_on == "cpu":
             return None
-        if self.node_sampler.rule not in GpuSampler.RULES:
+        rule, about = self.node_sampler.rule, self.node_sampler.subgraphs
+        if rule not in GpuSampler.RULES or about.disjoint or about.subgraph_type != "directional":
             if pipeline.sample_on == "auto":
                 return None
+            what = f"sampler {rule!r} runs" if rule not in GpuSampler.RULES else "time, disjoint and subgraph_type run"
             raise CapabilityError(
-                f"sample_on='gpu': sampler {self.node_sampler.rule!r} runs on the host; use sample_on='auto', whose "
-                "batches go on to the GPU"
+                f"sample_on='gpu': {what} on the host; use sample_on='auto', whose batches go on to the GPU"
             )
         device, group = gpu_device.open_device(where.index), find_group(where.peers)
         artifact, positions = self.layout.artifact, self._edge_positions

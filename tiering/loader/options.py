@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypedDict
 from tiering.errors import InputError
 from tiering.readahead.disk_speed import MEASURED, DiskSpeed, read_speed
 from tiering.sampling import Negatives, SamplingOptions
-from tiering.sampling.options import SamplingKeywords
+from tiering.sampling.options import SamplingKeywords, SubgraphKeywords
 from tiering.sampling.plan import whole_number
 from tiering.text.options import option
 from tiering.text.units import parse_device
@@ -105,6 +105,8 @@ class SeedOptions:
     """Type of the seeds; optional where one type has the split."""
     seeds: Any = None
     """Ids (ranks) to use instead of a split."""
+    seed_time: Any = None
+    """With `time`: the time of each seed, in the order of the split or of `seeds`; by default the node's own."""
     shuffle: bool = True
     """Whether seeds come in random order; ``False``, for validation: in the order given."""
     drop_last: bool = False
@@ -130,6 +132,8 @@ class LinkOptions:
     """Links without `pairs`, in order, as positions in the relation's ``indices``; ``None``: all."""
     input_id: Any = None
     """Names of the links for PyG's and DGL's adapters; ``None``: their positions."""
+    time: Any = None
+    """Times of the links, in their order; expected with the sampler's `time`, and only then."""
 
 
 @dataclass(frozen=True)
@@ -241,7 +245,7 @@ class RowKeywords(TypedDict, total=False):
     peers: Any
 
 
-class BatchKeywords(RowKeywords, SamplingKeywords, total=False):
+class BatchKeywords(RowKeywords, SamplingKeywords, SubgraphKeywords, total=False):
     """Keywords of all loaders: in addition fields of `SeedOptions`, `PipelineOptions` and `MemoryOptions`."""
 
     seed: int
@@ -265,4 +269,5 @@ class NodeKeywords(BatchKeywords, total=False):
     """Keywords of loaders of nodes: in addition the seeds, unless a split has them."""
 
     node_type: str | None
+    seed_time: Any
     seeds: Ranks

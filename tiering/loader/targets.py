@@ -13,7 +13,7 @@ from tiering.artifacts.manifest import Relation, named_relations
 from tiering.errors import InputError
 from tiering.formats.graph import Graph, checked_lists, checked_range, checked_split
 from tiering.loader.options import LinkOptions, SeedOptions
-from tiering.sampling import EpochPlan, LinkPlan, Links, Negatives, SamplingOptions, batches
+from tiering.sampling import EpochPlan, LinkPlan, Links, NegativeDraws, Negatives, Sampler, SamplingOptions, batches
 from tiering.sampling.plan import id_array
 from tiering.text.units import format_count
 
@@ -54,6 +54,12 @@ class NodeIds:
     def originals(self, node_type: str, ranks: Ids) -> Ids:
         """Return the ids of the source of ranks, which are not checked."""
         return self._mapped("new_to_old", node_type, ranks)
+
+    def end_times(self, relation: Relation) -> tuple[Any, Any]:
+        """Return the times of the nodes of a relation's ends by id of the source; ``None`` for types without."""
+        times = [(t, self._graph.node_times(t)) for t in relation[::2]]
+        src, dst = (of if of is None else of[self.to_ranks(t, np.arange(of.size))] for t, of in times)
+        return src, dst
 
     def _mapped(self, name: str, node_type: str, ids: Ids) -> Ids:
         """Return the entries of a map of the graph's order; `FormatError` if one is no node."""
@@ -201,6 +207,8 @@ class NodeTargets:
                 node_type = owners[0] if len(owners) == 1 else None
             self.ids, what = checked_split(graph, split, node_type), f"split {split!r}"
         self.node_type: str = node_type or graph.node_types[0]
+        self.seed_time = None if options.seed_time is None else as_array(options.seed_time)
+        """Times of the seeds as they were given; replaced by exact ones, once the sampler has checked them."""
         if self.ids.size == 0:
             where = f"{graph.path.parent}: {what} of node type {self.node_type!r}"
             raise InputError(f"{where} is empty; there is nothing to load")
@@ -211,13 +219,20 @@ class NodeTargets:
     def plan(self, epoch: int, places: Ids | None = None) -> EpochPlan:
         """Return the batches of an epoch, or with `places` one batch of the seeds there."""
         options, sampling, seeds = self._options, self._sampling, {self.node_type: self.ids}
+        times = {} if self.seed_time is None else {self.node_type: self.seed_time}
         if places is not None:
             ends = np.array([0, places.size])
-            return EpochPlan(epoch, seeds, {self.node_type: places}, {self.node_type: ends})
+            return EpochPlan(epoch, seeds, {self.node_type: places}, {self.node_type: ends}, times)
         return batches(
             seeds, sampling.batch_size, epoch,
-            seed=sampling.seed, drop_last=options.drop_last, shuffle=options.shuffle,
+            seed=sampling.seed, drop_last=options.drop_last, shuffle=options.shuffle, seed_time=times,
         )  # fmt: skip
+
+    def check_times(self, sampler: Sampler) -> None:
+        """Make the times exact in the dtype and unit of the graph's; `InputError` if one is missing or does not fit."""
+        times = None if self.seed_time is None else {self.node_type: self.seed_time}
+        exact = sampler.seed_times({self.node_type: self.ids}, times)
+        self.seed_time = None if times is None else exact[self.node_type]
 
     def __repr__(self) -> str:
         return f"{self.node_type!r}: {format_count(len(self))} seeds"
@@ -241,7 +256,20 @@ class LinkTargets:
                     f"{pairs.dtype} of shape {pairs.shape}"
                 )
             self.links = Links.of_ids(relation, pairs[0], pairs[1], num_nodes, ids_of)
-        self._options, self._negatives, self._sampling = options, links.negatives, sampling
+        self._options, self._sampling, self._graph = options, sampling, graph
+        self._negatives: Negatives | NegativeDraws | None = links.negatives
+        if links.time is not None:
+            self.links.time = as_array(links.time)
+
+    def check_times(self, sampler: Sampler) -> None:
+        """Make the links' times exact, and draw negatives among nodes that exist; `InputError` if times do not fit."""
+        links = self.links
+        if self._options.seed_time is not None:
+            raise InputError("seed_time: expected for seeds; the times of links are link_time")
+        links.time = sampler.link_times(links.time, links.count)
+        if links.time is not None and isinstance(self._negatives, Negatives):
+            times = NodeIds(self._graph).end_times(links.relation)
+            self._negatives = NegativeDraws(self._negatives, links.num_nodes, times)
 
     def __len__(self) -> int:
         return self.links.count
@@ -251,7 +279,7 @@ class LinkTargets:
         options, size = self._options, self._sampling.batch_size if places is None else places.size
         return LinkPlan(
             self.links, size, epoch, seed=self._sampling.seed, negatives=self._negatives, order=places,
-            drop_last=options.drop_last, shuffle=options.shuffle,
+            disjoint=self._sampling.disjoint, drop_last=options.drop_last, shuffle=options.shuffle,
         )  # fmt: skip
 
     def __repr__(self) -> str:

@@ -95,7 +95,7 @@ class _Chain:
     def of(cls, path: str | os.PathLike[str], shared: StageRun) -> _Chain:
         """Read a configuration; refuse outputs that overlap what is read, stripe files or the store."""
         config = read_config(Path(path))
-        reads = [config.reorder.get("first"), config.score.get("scores"), config.score.get("train")]
+        reads = [config.reorder.get("first"), *(config.score.get(name) for name in ("scores", "train", "seed_time"))]
         if not lies_in(Path(path), config.source):
             reads.append(config.source)
         for folder in FOLDERS.values():

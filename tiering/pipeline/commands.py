@@ -131,6 +131,7 @@ def score_graph(
     *,
     scores: UserValues | None = None,
     train: Train = None,
+    seed_time: UserValues | None = None,
     seed: int | None = None,
     **options: Unpack[ScoreCommand],
 ) -> Scores:
@@ -145,6 +146,9 @@ def score_graph(
     train
         Training nodes in place of the split ``train``: another split, ids, a share such as ``"1%"``, a ``.npy`` file,
         or one of these by node type (`tiering.formats.user_arrays.resolve_train`).
+    seed_time
+        With ``time``: the time of each training node, in their order, which may come several times then: an array, a
+        ``.npy`` file, or one of these by type. By default a node's own.
     seed
         Of the sampler and of a share of training nodes; 0 by default.
     scores
@@ -157,10 +161,10 @@ def score_graph(
 
     run, given = StageRun.split(out, options)
     base = run.open(graph, Graph)
-    run.check_output([base, scores, train])
+    run.check_output([base, scores, train, seed_time])
     refuse_reordered(base, "score")
     asked: dict[str, Any] = {"scores": scores, "train": train, "seed": seed, "threads": run.threads}
-    asked |= {"memory": run.memory, **given}
+    asked |= {"seed_time": seed_time, "memory": run.memory, **given}
     if run.dry_run:
         plan = planning.plan_score(base, method, carrier=run.planner, **asked)
         stage = plan.stage(base, GraphShape.of(base), run.path)

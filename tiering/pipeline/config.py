@@ -42,8 +42,9 @@ def read_config(path: Path) -> ChainConfig:
         score["scores"] = _relative_files(score.pop("from"), base)
     if "first" in reorder:
         reorder["first"] = _relative_files(reorder["first"], base)
-    if isinstance(score.get("train"), str):
-        score["train"] = _relative_train(score["train"], base)
+    for name in ("train", "seed_time"):
+        if isinstance(score.get(name), str):
+            score[name] = _relative_train(score[name], base)
     return ChainConfig(
         source=base / str(dataset.pop("path")),
         dataset=dataset,
@@ -67,7 +68,7 @@ def _sections(path: Path) -> dict[str, dict[str, Any]]:
 
     known = {
         "dataset": ("path", "format", "edge_ids", CHECKSUM_FEATURES, *(field.name for field in fields(ImportOptions))),
-        "score": ("method", "from", "train", "seed", *OPTIONS),
+        "score": ("method", "from", "train", "seed_time", "seed", *OPTIONS),
         "reorder": ("first", "features"),
         "layout": tuple(options_of(LayoutOptions)),
         "output": ("dir",),

@@ -116,7 +116,7 @@ def reorder_graph(
             writer.adopt(graph.features, "features")
         if (names := graph.part("names")) is not None:
             writer.adopt(names, "names")  # by original id, as before
-        writer.commit(dict(graph.manifest.body), provenance)
+        writer.commit(dict(graph.manifest.body), provenance, requires=graph.manifest.requires)
     return Graph.open(writer.out)
 
 

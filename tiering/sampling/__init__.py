@@ -12,9 +12,9 @@ from tiering.text.arguments import lazy_names
 __all__ = [
     "SAMPLERS", "AccessCounts", "EpochPlan", "Fanout", "FrontierRule", "LayerSampler", "LinkPlan", "LinkedNodes",
     "Links", "NegativeDraws", "Negatives", "NeighborSampler", "RandomWalkSampler", "Relation", "SampledBatch",
-    "SampledEdges", "SampledGraph", "Sampler", "SamplingOptions", "Seeds", "batches", "checked_weights", "epoch_order",
-    "link_nodes", "list_read_bytes", "list_read_entries", "list_read_places", "make_sampler", "resolve_fanouts",
-    "runs_of_batches",
+    "SampledEdges", "SampledGraph", "Sampler", "SamplingOptions", "Seeds", "Subgraphs", "batches", "checked_weights",
+    "epoch_order", "link_nodes", "list_read_bytes", "list_read_entries", "list_read_places", "make_sampler",
+    "resolve_fanouts", "runs_of_batches",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tiering.sampling.graph import Relation, SampledGraph, checked_weights, resolve_fanouts
     from tiering.sampling.links import LinkedNodes, LinkPlan, Links, NegativeDraws, Negatives, link_nodes
     from tiering.sampling.memory import list_read_bytes, list_read_entries, list_read_places
-    from tiering.sampling.options import SAMPLERS, Fanout, SamplingOptions
+    from tiering.sampling.options import SAMPLERS, Fanout, SamplingOptions, Subgraphs
     from tiering.sampling.plan import EpochPlan, batches, epoch_order, runs_of_batches
     from tiering.sampling.samplers import LayerSampler, NeighborSampler, RandomWalkSampler, make_sampler
 else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -14,9 +15,10 @@ from tiering import native
 from tiering.errors import InputError, RefusedError
 from tiering.formats.graph import damaged
 from tiering.sampling.graph import Relation, SampledGraph, checked_csc, checked_node_keys, resolve_fanouts
-from tiering.sampling.options import Fanout
+from tiering.sampling.options import Fanout, Subgraphs
 from tiering.sampling.plan import EpochPlan, IdArray, id_array, key_word
 from tiering.sampling.plan import batches as cut_batches
+from tiering.sampling.subgraphs import SampledTimes, both_ways
 from tiering.text.units import parse_threads
 
 Seeds = npt.ArrayLike | Mapping[str, npt.ArrayLike]
@@ -31,7 +33,8 @@ class SampledEdges:
     src: npt.NDArray[np.int32]
     """Shape (edges,): place of the source in ``nodes[source type]``."""
     dst: npt.NDArray[np.int32]
-    """Shape (edges,): place of the destination in ``nodes[destination type]``; ascending."""
+    """Shape (edges,): place of the destination in ``nodes[destination type]``; ascending. (A relation that became the
+    mirror of another in a ``bidirectional`` batch has its order.)"""
     positions: IdArray | None = None
     """Shape (edges,): place of the edge in the relation's ``indices``, on request."""
     weights: npt.NDArray[np.float32] | None = None
@@ -46,17 +49,34 @@ class SampledBatch:
     """One mini-batch: unique nodes in order of discovery, and edges by hop in local ids."""
 
     nodes: dict[str, IdArray]
-    """Per node type: ids in order of discovery, seeds first; unique. These are the rows that training reads."""
+    """Per node type: ids in order of discovery, seeds first; unique, in a disjoint batch within each instance."""
     num_nodes: list[dict[str, int]]
     """``num_nodes[h][t]``: nodes of type t known after h hops; entry 0 counts the seeds. hops + 1 entries."""
     hops: list[dict[Relation, SampledEdges]] = field(repr=False)
     """``hops[h][relation]``: edges drawn at hop h (0 = the seeds' own neighbours)."""
     epoch: int
     batch: int  # number of the batch in its epoch
+    instances: dict[str, IdArray] = field(default_factory=dict, repr=False)
+    """Per node type of a disjoint batch, shape (nodes,): the instance of each node, which is the number of its seed,
+    counted type by type; empty for other batches."""
+    seed_time: dict[str, npt.NDArray[Any]] = field(default_factory=dict, repr=False)
+    """Per node type: the time of each seed; empty for a sampler without time."""
+    subgraph_type: str = "directional"
+    """Edges in `hops`; but for ``directional`` they are in one entry, which has no hop."""
+
+    @cached_property
+    def rows(self) -> dict[str, tuple[IdArray, IdArray]]:
+        """Per node type of a disjoint batch: different ids, and shape (nodes,): the place of each node's id in them."""
+        return {t: native.unique_ids(self.nodes[t], 1 + int(self.nodes[t].max(initial=0))) for t in self.instances}
+
+    @property
+    def unique_nodes(self) -> dict[str, IdArray]:
+        """Per node type: different ids, in order of discovery; the rows that training reads."""
+        return {t: ids for t, (ids, _) in self.rows.items()} if self.instances else self.nodes
 
     @property
     def seeds(self) -> dict[str, IdArray]:
-        """Unique seeds per node type, in the order given: the first nodes of each list."""
+        """Seeds per node type, in the order given: the first nodes of each list; unique unless disjoint."""
         return {t: ids[: self.num_nodes[0][t]] for t, ids in self.nodes.items()}
 
     @property
@@ -69,7 +89,7 @@ class SampledBatch:
         """Memory of the arrays."""
         edges = [e for hop in self.hops for e in hop.values()]
         weights = sum(a.nbytes for e in edges for a in (e.weights, e.positions) if a is not None)
-        nodes = sum(ids.nbytes for ids in self.nodes.values())
+        nodes = sum(ids.nbytes for ids in (*self.nodes.values(), *self.instances.values()))
         return nodes + sum(e.src.nbytes + e.dst.nbytes for e in edges) + weights
 
 
@@ -102,6 +122,7 @@ class Sampler:
     Parameters are those of `NeighborSampler`, and what a rule of the core takes: its name, what the edges of a hop are
     grouped by where that is not the graph's relations, edge weights per relation, and for walks their number, length,
     probability of ending early, and metapaths as places of relations. `threads` prepare the rule (sums of weights).
+    `subgraphs` says what the subgraph of a seed is.
 
     `sample` may be called from many threads at once; the interpreter lock is released. A batch needs about 40 bytes
     per unique node, and 8 per edge (16 with positions, 4 more with weights), in addition to the graph.
@@ -119,6 +140,7 @@ class Sampler:
         weights: Mapping[Relation, np.ndarray[Any, Any]] | None = None,
         walks: tuple[int, int, float, list[list[int]]] | None = None,
         threads: int | str | None = None,
+        subgraphs: Subgraphs | None = None,
     ) -> None:
         if frontier not in ("all", "new"):
             raise InputError(f"frontier: expected 'all' or 'new', found {frontier!r}")
@@ -131,6 +153,12 @@ class Sampler:
         self.relations = [cast(Relation, tuple(r)) for r in graph.relations]
         self.edge_relations = self.relations if edge_relations is None else list(edge_relations)
         self.fanouts = resolve_fanouts(self.edge_relations, fanouts)  # hop x edge relation
+        self.subgraphs = subgraphs or Subgraphs()
+        """Options of the subgraphs of seeds: disjoint, in time, with which edges."""
+        self.subgraphs.check_rule(rule)
+        time = self.subgraphs.time
+        self.times = None if time is None else SampledTimes(graph, self.relations, time)
+        """The times that neighbours are drawn by; ``None`` where they have none."""
         place = {t: i for i, t in enumerate(self.node_types)}
         given, workers = weights or {}, parse_threads(threads)
         relations = [
@@ -148,40 +176,101 @@ class Sampler:
                 rule=rule,
                 walks=walks,
                 threads=workers,
+                subgraphs=self._native_subgraphs(),
             )
 
-    def sample(self, seeds: Seeds, *, epoch: int = 0, batch: int = 0, positions: bool = False) -> SampledBatch:
+    def _native_subgraphs(self) -> tuple[bool, bool, bool, bool, int, list[Any]] | None:
+        """Return disjoint, induced, times as float64, the newest only, window and times; ``None``: as ever."""
+        about, times = self.subgraphs, self.times
+        if not about.disjoint and about.subgraph_type != "induced":
+            return None
+        real, words = times is not None and times.dtype == np.float64, [] if times is None else times.words
+        window = -1 if times is None else times.window(about.time_window)
+        last, induced = about.temporal_strategy == "last", about.subgraph_type == "induced"
+        return about.disjoint, induced, real, last, window, words
+
+    def sample(
+        self, seeds: Seeds, *, epoch: int = 0, batch: int = 0, positions: bool = False, seed_time: Seeds | None = None
+    ) -> SampledBatch:
         """Sample one batch.
 
         Parameters
         ----------
         seeds
-            Node ids to start from. One that comes twice counts once, where it came first.
+            Node ids to start from. One that comes twice counts once, where it came first; in disjoint batches it makes
+            two instances.
         epoch, batch
             Key of the random numbers, 0 or more.
         positions
             Also return every edge's place in the relation's ``indices`` (to look up weights, edge ids).
+        seed_time
+            With time: the time of each seed, numbers or dates in the form of `seeds`; by default the time of the seed
+            itself, where nodes have times.
 
         Raises
         ------
         InputError
-            If a seed is no node of the graph, or positions are asked for where edges have none.
+            If a seed is no node of the graph, positions are asked for where edges have none, or a seed time is missing,
+            NaN, or not exact in the dtype and unit of the graph's times.
         """
         if positions:
             self.check_positions()
         lists, key = self._per_type(seeds, "seeds"), (key_word(epoch, "epoch"), key_word(batch, "batch"))
+        times = self._times_of(lists, seed_time)
         with self._explained():
-            nodes, sizes, hops = self._native.sample(lists, *key, positions)
+            nodes, sizes, hops, instances = self._native.sample(lists, *key, positions, _words(times))
+        edges: list[dict[Relation, Any]] = [dict(zip(self.edge_relations, hop, strict=True)) for hop in hops]
+        if self.subgraphs.subgraph_type == "bidirectional":
+            edges = [both_ways(self.edge_relations, [{r: e[:3] for r, e in hop.items()} for hop in edges])]
         return SampledBatch(
             dict(zip(self.node_types, nodes, strict=True)),
             [dict(zip(self.node_types, counts, strict=True)) for counts in sizes],
-            [{r: SampledEdges(*edges) for r, edges in zip(self.edge_relations, hop, strict=True)} for hop in hops],
+            [{r: SampledEdges(*arrays) for r, arrays in hop.items()} for hop in edges],
             epoch,
             batch,
+            dict(zip(self.node_types, instances, strict=False)),
+            times,
+            self.subgraphs.subgraph_type,
         )
 
+    def _times_of(self, lists: Sequence[IdArray], seed_time: Seeds | None) -> dict[str, npt.NDArray[Any]]:
+        return self.seed_times(dict(zip(self.node_types, lists, strict=True)), seed_time)
+
+    def seed_times(self, seeds: Mapping[str, IdArray], seed_time: Seeds | None) -> dict[str, npt.NDArray[Any]]:
+        """Return the time of each seed by type, exact in the dtype of the graph's times; nothing without `times`.
+
+        `InputError` as of `sample`.
+        """
+        if self.times is None:
+            if seed_time is not None:
+                raise InputError("seed_time: expected with time, the name of the times that it is compared with")
+            return {}
+        if seed_time is not None and not isinstance(seed_time, Mapping):
+            types = [t for t, ids in seeds.items() if ids.size] or self.node_types
+            if len(types) != 1:
+                raise InputError(f"seed_time: expected a mapping from node type to times, types: {', '.join(types)}")
+            seed_time = {types[0]: seed_time}
+        self._check_types(given := seed_time or {}, "seed_time")
+        return self.times.of_seeds(seeds, given)
+
+    def link_times(self, times: Any, count: int) -> npt.NDArray[Any] | None:
+        """Return the times of so many links, exact as those of `seed_times`; ``None`` for a sampler without `times`."""
+        if self.times is None and times is None:
+            return None
+        if self.times is None or times is None:
+            raise InputError("link_time: expected with time, and time with link_time: one number for each link")
+        if (array := np.asarray(times)).shape != (count,):
+            raise InputError(f"link_time: expected one for each of {count} links, found shape {array.shape}")
+        return self.times.exact(array, "link_time")
+
     def sample_nodes(
-        self, seeds: Seeds, *, epoch: int = 0, batch: int = 0, counts: AccessCounts | None = None
+        self,
+        seeds: Seeds,
+        *,
+        epoch: int = 0,
+        batch: int = 0,
+        counts: AccessCounts | None = None,
+        seed_time: Seeds | None = None,
     ) -> dict[str, IdArray]:
         """Return the unique nodes of the batch that `sample` makes, per type, and add what it reads to `counts`.
 
@@ -189,19 +278,31 @@ class Sampler:
         """
         lists, key = self._per_type(seeds, "seeds"), (key_word(epoch, "epoch"), key_word(batch, "batch"))
         counters = ([], []) if counts is None else self._counters(counts)
+        times = self._times_of(lists, seed_time)
         with self._explained():
-            nodes = self._native.sample_nodes(lists, *key, *counters)
+            nodes = self._native.sample_nodes(lists, *key, *counters, _words(times))
         return dict(zip(self.node_types, nodes, strict=True))
 
     def check_positions(self) -> None:
         """Raise `InputError` if this sampler's edges have no places in ``indices``."""
 
     def batches(
-        self, train: Seeds, batch_size: int, epoch: int, *, drop_last: bool = False, shuffle: bool = True
+        self,
+        train: Seeds,
+        batch_size: int,
+        epoch: int,
+        *,
+        drop_last: bool = False,
+        shuffle: bool = True,
+        seed_time: Seeds | None = None,
     ) -> EpochPlan:
         """Return the batches of an epoch with this sampler's seed; see `tiering.sampling.batches`."""
-        lists = dict(zip(self.node_types, self._per_type(train, "training nodes"), strict=True))
-        return cut_batches(lists, batch_size, epoch, seed=self.seed, drop_last=drop_last, shuffle=shuffle)
+        checked = self._per_type(train, "training nodes")
+        lists = dict(zip(self.node_types, checked, strict=True))
+        times = self._times_of(checked, seed_time)
+        return cut_batches(
+            lists, batch_size, epoch, seed=self.seed, drop_last=drop_last, shuffle=shuffle, seed_time=times
+        )
 
     def count_accesses(
         self,
@@ -222,8 +323,9 @@ class Sampler:
         lists = [(plan.ids.get(t, none), plan.offsets.get(t, idle)) for t in self.node_types]
         epoch, last = key_word(plan.epoch, "epoch"), len(plan) if last is None else last
         counters = self._counters(counts)
+        times = self._times_of([ids for ids, _ in lists], plan.times or None)
         with self._explained():
-            self._native.count_accesses(lists, epoch, first, last, *counters, parse_threads(threads))
+            self._native.count_accesses(lists, epoch, first, last, *counters, parse_threads(threads), _words(times))
         return counts
 
     def _counters(self, counts: AccessCounts) -> tuple[list[IdArray], list[IdArray]]:
@@ -266,6 +368,11 @@ class Sampler:
                 "adjacency": f"{path}: {error}; {damaged(path)}",
             }
             raise InputError(advice.get(error.subject, str(error))) from None
+
+
+def _words(times: Mapping[str, npt.NDArray[Any]]) -> list[IdArray]:
+    """Return times by type as 64-bit words of the core."""
+    return [array.view(np.int64) for array in times.values()]
 
 
 def _checked_counter(counter: IdArray | None, size: int, what: str) -> IdArray:

@@ -70,6 +70,21 @@ class LinkedNodes:
     src: IdArray  # sources of the links, then of negative pairs
     dst: IdArray  # destinations likewise; with triplets of the links alone
     dst_negative: IdArray | None  # triplets: shape (links, amount), the other destinations
+    end_links: dict[str, IdArray] | None = None  # of disjoint batches, per entry of `nodes`: number of its link here
+    time: npt.NDArray[Any] | None = None  # times of the pairs: links, then negatives; with triplets of links alone
+
+    @property
+    def seed_time(self) -> dict[str, npt.NDArray[Any]] | None:
+        """Times along `nodes`; ``None`` for links without times."""
+        return None if self.time is None else {t: self.time[links] for t, links in (self.end_links or {}).items()}
+
+
+def numbers_of_links(instances: dict[str, IdArray], end_links: Mapping[str, IdArray] | None) -> dict[str, IdArray]:
+    """Return, per node of a disjoint batch, the number of its link where `end_links` says those of the ends."""
+    if not end_links:
+        return instances
+    of_instance = np.concatenate([end_links[t] for t in instances if t in end_links])
+    return {t: of_instance[instance] for t, instance in instances.items()}
 
 
 class Links:
@@ -90,6 +105,8 @@ class Links:
         if count < 1:
             raise InputError(f"links of {':'.join(relation)}: expected at least 1, found {count}")
         self.relation, self.count, self.pairs, self.num_nodes, self.ids_of = relation, count, pairs, num_nodes, ids_of
+        self.time: npt.NDArray[Any] | None = None
+        """Time of each link, in the dtype of the graph's times."""
 
     @classmethod
     def of_csc(
@@ -118,43 +135,85 @@ class Links:
 
 
 class NegativeDraws:
-    """Random nodes of both ends' types (`num_nodes`) for negative pairs; 8 bytes per node of a type with weights."""
+    """Random nodes of both ends' types (`num_nodes`) for negative pairs; 8 bytes per node of a type with weights.
 
-    def __init__(self, negatives: Negatives, num_nodes: tuple[int, int]) -> None:
+    `node_times`: times of both ends' types by original id; 24 bytes per node. Nodes are drawn from their time on.
+    """
+
+    def __init__(
+        self, negatives: Negatives, num_nodes: tuple[int, int], node_times: tuple[Any, Any] = (None, None)
+    ) -> None:
         self.negatives = negatives
         self._num_nodes = num_nodes
         weights = (negatives.src_weight, "src_weight"), (negatives.dst_weight, "dst_weight")
         self._sums = [
             _running_sums(weight, count, what) for (weight, what), count in zip(weights, num_nodes, strict=True)
         ]
+        self._existing: list[tuple[IdArray, npt.NDArray[Any], npt.NDArray[np.float64]] | None] = [
+            None if times is None else _in_time(times, weight)
+            for times, (weight, _) in zip(node_times, weights, strict=True)
+        ]
 
-    def __call__(self, bits: np.random.Philox, count: int, end: int) -> IdArray:
-        """Return the original ids of so many nodes of a type (0: sources', 1: destinations')."""
+    def __call__(self, bits: np.random.Philox, count: int, end: int, time: Any = None) -> IdArray:
+        """Return the original ids of so many nodes of a type (0: sources', 1: destinations').
+
+        With `time`, one for each, of nodes that exist by then: each with the same probability, or in proportion to its
+        weight. `InputError`: there is none.
+        """
         uniform = (bits.random_raw(count).astype(np.uint64) >> np.uint64(11)) * 2.0**-53
-        sums = self._sums[end]
-        if sums is None:
-            ids: IdArray = (uniform * self._num_nodes[end]).astype(np.int64)
+        sums, existing = self._sums[end], self._existing[end]
+        ids: IdArray
+        if existing is not None:
+            order, times, sums = existing
+            total = np.append(0.0, sums)[np.searchsorted(times, time, side="right")]
+            if (none := np.flatnonzero(total == 0)).size:
+                raise InputError(
+                    f"negatives: for the link of negative {none[0]} of the batch, at time {time[none[0]]}, no node "
+                    "exists that may be drawn; leave such links out"
+                )
+            last = np.searchsorted(sums, total)
+            ids = order[np.minimum(np.searchsorted(sums, uniform * total, side="right"), last)]
+        elif sums is None:
+            ids = (uniform * self._num_nodes[end]).astype(np.int64)
         else:  # a draw that rounds up to the sum itself would be beyond the last node
-            last = int(np.searchsorted(sums, sums[-1]))
+            last = np.searchsorted(sums, sums[-1])
             ids = np.minimum(np.searchsorted(sums, uniform * sums[-1], side="right"), last).astype(np.int64)
         return ids
 
 
-def link_nodes(links: Links, places: IdArray, draws: NegativeDraws | None, key: tuple[int, int, int]) -> LinkedNodes:
-    """Return the links at `places` and their negative pairs: a pure function of `key`, (seed, epoch, batch)."""
+def link_nodes(
+    links: Links, places: IdArray, draws: NegativeDraws | None, key: tuple[int, int, int], disjoint: bool = False
+) -> LinkedNodes:
+    """Return the links at `places` and their negative pairs: a pure function of `key`, (seed, epoch, batch).
+
+    Disjoint: each end is an entry of its own, and negative number j goes with link j modulo their number.
+    """
     seed, epoch, batch = key
     relation, (src, dst) = links.relation, links.pairs(places)
-    if draws is None:
-        return LinkedNodes(places, *_numbered(relation, src, dst), None)
-    count, triplets = math.ceil(places.size * draws.negatives.amount), draws.negatives.triplets
-    bits = np.random.Philox(key=np.array([seed, epoch], np.uint64), counter=np.array([0, 0, 0, batch], np.uint64))
+    time = None if links.time is None else links.time[places]
+    of_src = of_dst = np.arange(places.size)
+    triplets = draws is not None and draws.negatives.triplets
+    if draws is not None:
+        count = math.ceil(places.size * draws.negatives.amount)
+        bits = np.random.Philox(key=np.array([seed, epoch], np.uint64), counter=np.array([0, 0, 0, batch], np.uint64))
+        more = np.arange(count) % places.size
+        of_dst, at = np.concatenate((of_dst, more)), None if time is None else time[more]
+        if not triplets:
+            of_src = of_dst
+            src = np.concatenate((src, links.ids_of(relation[0], draws(bits, count, 0, at))))
+        dst = np.concatenate((dst, links.ids_of(relation[2], draws(bits, count, 1, at))))
+    end_links = None
+    if disjoint:
+        nodes, src, dst = _apart(relation, src, dst)
+        end_links = _apart(relation, of_src, of_dst)[0]
+        time = None if time is None else time[of_src]
+    else:
+        nodes, src, dst = _numbered(relation, src, dst)
     if not triplets:
-        src = np.concatenate((src, links.ids_of(relation[0], draws(bits, count, 0))))
-    all_dst = np.concatenate((dst, links.ids_of(relation[2], draws(bits, count, 1))))
-    nodes, src, all_dst = _numbered(relation, src, all_dst)
-    if not triplets:
-        return LinkedNodes(places, nodes, src, all_dst, None)
-    return LinkedNodes(places, nodes, src, all_dst[: places.size], all_dst[places.size :].reshape(places.size, -1))
+        return LinkedNodes(places, nodes, src, dst, None, end_links, time)
+    negative = dst[places.size :]
+    negative = negative.reshape(-1, places.size).T if disjoint else negative.reshape(places.size, -1)
+    return LinkedNodes(places, nodes, src, dst[: places.size], negative, end_links, time)
 
 
 class LinkPlan:
@@ -167,12 +226,13 @@ class LinkPlan:
         epoch: int,
         *,
         seed: int = 0,
-        negatives: Negatives | None = None,
+        negatives: Negatives | NegativeDraws | None = None,
         drop_last: bool = False,
         shuffle: bool = True,
         order: IdArray | None = None,  # places of the links, of an epoch by default
+        disjoint: bool = False,  # whether each end has a subgraph of its own
     ) -> None:
-        self.epoch = epoch
+        self.epoch, self._disjoint = epoch, disjoint
         self._links, self._seed = links, seed
         self._batch_size = size = positive_size(batch_size)
         total = links.count if order is None else order.size
@@ -182,7 +242,7 @@ class LinkPlan:
         if order is None:
             order = epoch_order(links.count, seed, epoch) if shuffle else np.arange(links.count)
         self._order = order
-        self._draws = None if negatives is None else NegativeDraws(negatives, links.num_nodes)
+        self._draws = NegativeDraws(negatives, links.num_nodes) if isinstance(negatives, Negatives) else negatives
 
     def __len__(self) -> int:
         return self._count
@@ -190,12 +250,24 @@ class LinkPlan:
     def __getitem__(self, batch: int) -> dict[str, IdArray]:
         return self.linked_nodes(batch).nodes
 
+    def seeds_of(self, batch: int) -> tuple[dict[str, IdArray], dict[str, npt.NDArray[Any]] | None]:
+        """Return the nodes of a batch and their times, per node type; ``None`` for links without times."""
+        linked = self.linked_nodes(batch)
+        return linked.nodes, linked.seed_time
+
     def linked_nodes(self, batch: int) -> LinkedNodes:
         """Return the nodes and pairs of a batch."""
         if not 0 <= batch < len(self):
             raise IndexError(f"batch {batch} of {len(self)}")
         places = self._order[batch * self._batch_size : (batch + 1) * self._batch_size]
-        return link_nodes(self._links, places, self._draws, (self._seed, self.epoch, batch))
+        return link_nodes(self._links, places, self._draws, (self._seed, self.epoch, batch), self._disjoint)
+
+
+def _apart(relation: Relation, src: IdArray, dst: IdArray) -> tuple[dict[str, IdArray], IdArray, IdArray]:
+    """Return both ends by type, one behind the other, and their positions there."""
+    alike = relation[0] == relation[2]
+    nodes = {relation[0]: np.concatenate((src, dst))} if alike else {relation[0]: src, relation[2]: dst}
+    return nodes, np.arange(src.size), np.arange(dst.size) + (src.size if alike else 0)
 
 
 def _numbered(relation: Relation, src: IdArray, dst: IdArray) -> tuple[dict[str, IdArray], IdArray, IdArray]:
@@ -214,6 +286,16 @@ def _first_seen(ids: IdArray) -> tuple[IdArray, IdArray]:
     place = np.empty(unique.size, np.int64)
     place[order] = np.arange(unique.size)
     return unique[order], place[inverse.reshape(-1)]
+
+
+def _in_time(times: Any, weight: Any) -> tuple[IdArray, npt.NDArray[Any], npt.NDArray[np.float64]]:
+    """Return nodes by time, equal ones by id, their times, and running sums of their weights, 1 without."""
+    order = np.argsort(times, kind="stable").astype(np.int64)
+    return (
+        order,
+        times[order],
+        np.cumsum(np.ones(order.size) if weight is None else np.asarray(weight, np.float64)[order]),
+    )
 
 
 def _running_sums(weight: npt.NDArray[Any] | None, count: int, what: str) -> npt.NDArray[np.float64] | None:

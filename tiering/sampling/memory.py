@@ -11,6 +11,7 @@ from tiering.sampling.graph import SampledGraph, resolve_fanouts
 from tiering.sampling.options import SamplingOptions
 
 NODE_BYTES, EDGE_BYTES = 80, 16  # bytes of a batch being sampled: per unique node and per edge, tables half empty
+DISJOINT_BYTES, MIRROR_BYTES = 40, 64  # in addition: per node of a disjoint batch, per edge of a bidirectional one
 CANDIDATE_BYTES = 64  # ``ladies``: per neighbour of a layer's nodes while the next layer is drawn
 INDPTR_BYTES = 16  # begin and end of a list
 SUMS_PER_SECTOR = 4  # sums of weights, 8 bytes each, in the at least 32 bytes that a GPU reads
@@ -21,19 +22,27 @@ def batch_bounds(graph: SampledGraph, options: SamplingOptions) -> tuple[int, in
 
     A batch of B seeds has at most ``n_0 = B`` nodes and, with f the sum of the fanouts of a hop over all relations,
     ``n_{h+1} = n_h (1 + f)`` after it, ``ladies`` ``n_h + f``, never more than the graph; -1 counts as all its edges.
+    A disjoint batch has as much for each of its B instances; an induced one may read all edges.
     """
     nodes, edges = sum(graph.num_nodes(t) for t in graph.node_types), _edges(graph)
-    asking, known, read = 0, min(nodes, options.batch_size), 0
+    instances = options.batch_size if options.disjoint else 1
+    asking, known, read = 0, min(nodes, options.batch_size // instances), 0
     for hop in resolve_fanouts(graph.relations, options.fanouts):
         drawn = edges if min(hop) < 0 else sum(hop) * (1 if options.sampler == "ladies" else known)
         asking, known, read = known, min(nodes, known + drawn), read + min(edges, drawn)
-    return asking, known, read
+    read = edges if options.subgraph_type == "induced" else read
+    return asking * instances, known * instances, read * instances
 
 
 def batch_bytes(graph: SampledGraph, options: SamplingOptions) -> int:
-    """Return the bytes of a batch being sampled: 80 per node, 16 per edge, for ``ladies`` 64 per candidate."""
+    """Return the bytes of a batch being sampled: 80 per node, 16 per edge, for ``ladies`` 64 per candidate.
+
+    A node of a disjoint batch needs 40 more, for its instance and its row; a ``bidirectional`` edge 64, to be sorted.
+    """
     asking, known, read = batch_bounds(graph, options)
-    nbytes, edges = known * NODE_BYTES + read * EDGE_BYTES, _edges(graph)
+    per_node = NODE_BYTES + DISJOINT_BYTES * options.disjoint
+    per_edge = EDGE_BYTES + MIRROR_BYTES * (options.subgraph_type == "bidirectional")
+    nbytes, edges = known * per_node + read * per_edge, _edges(graph)
     if options.sampler == "ladies":
         average = -(-edges // max(1, sum(graph.num_nodes(t) for t in graph.node_types)))
         nbytes += CANDIDATE_BYTES * min(edges, asking * average)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass
+from dataclasses import MISSING, dataclass, fields
 from typing import Any, Literal, TypeAlias, TypedDict
 
 from tiering.errors import InputError
@@ -13,6 +13,8 @@ from tiering.text.units import parse_fanouts
 DrawRule = Literal["uniform", "replacement", "weighted"]
 DRAW_RULES = ("uniform", "replacement", "weighted")
 SAMPLERS = (*DRAW_RULES, "full", "pinsage", "ladies")  # samplers by name
+STRATEGIES = ("uniform", "last")
+SUBGRAPH_TYPES = ("directional", "induced", "bidirectional")
 
 PANEL = "How training samples"
 Fanout = int | Mapping[Any, int]  # neighbours per node at one hop: one number for all relations, or one per relation
@@ -32,8 +34,64 @@ class SamplingKeywords(TypedDict, total=False):
     metapaths: Sequence[Sequence[Any]] | None
 
 
+class SubgraphKeywords(TypedDict, total=False):
+    """Fields of `Subgraphs` as keywords, for editors."""
+
+    disjoint: bool
+    time: str | None
+    temporal_strategy: str
+    time_window: Any
+    subgraph_type: str
+
+
+def _number(text: str) -> int | float:
+    """Return a number on the command line, whole if it is written so."""
+    try:
+        return int(text) if text.strip().lstrip("+-").isdigit() else float(text)
+    except ValueError:
+        raise InputError(f"time_window: expected a number in the unit of the times, found {text!r}") from None
+
+
+# fmt: off
+@dataclass(frozen=True, kw_only=True)
+class Subgraphs:
+    """Options of the subgraphs of seeds; `InputError` where one does not fit the others."""
+
+    disjoint: bool = option(
+        False, "Each seed has a subgraph of its own; always so with --time.", panel=PANEL)
+    time: str | None = option(
+        None, "Times of edges or nodes: no neighbour is newer than its seed.", "NAME", panel=PANEL)
+    temporal_strategy: str = option(
+        "uniform", "Neighbours taken of those not newer: drawn, or the newest.", "uniform|last", panel=PANEL)
+    time_window: Any = option(
+        None, "Most time from a neighbour to its seed.", "N", panel=PANEL, cli=str | None, from_cli=_number)
+    subgraph_type: str = option(
+        "directional", "Edges of a batch: those drawn, all visible among its nodes, or those drawn and their mirrors.",
+        "directional|induced|bidirectional", panel=PANEL)
+
+    # fmt: on
+    def __post_init__(self) -> None:
+        for name, words in (("temporal_strategy", STRATEGIES), ("subgraph_type", SUBGRAPH_TYPES)):
+            value = getattr(self, name)
+            if not isinstance(value, str) or value not in words:
+                raise InputError(f"{name}: expected one of {', '.join(words)}, found {value!r}")
+        if not isinstance(self.time, str | None):
+            raise InputError(f"time: expected the name of times that were imported, found {self.time!r}")
+        if self.time_window is not None and self.time is None:
+            raise InputError("time_window: expected with time, which names the times that it limits")
+        object.__setattr__(self, "disjoint", bool(self.disjoint) or self.time is not None)
+
+    def check_rule(self, sampler: str) -> None:
+        """Raise `InputError` if a sampler does not make such batches."""
+        name = "time" if self.time else "disjoint" if self.disjoint else "subgraph_type"
+        if (self.disjoint or self.subgraph_type != "directional") and sampler in ("pinsage", "ladies"):
+            raise InputError(f"{name}: not with sampler {sampler!r}; use uniform, replacement, weighted or full")
+        if self.time and sampler == "weighted":
+            raise InputError("time: not with sampler 'weighted', which draws from whole lists; use another sampler")
+
+
 @dataclass(frozen=True)
-class SamplingOptions:
+class SamplingOptions(Subgraphs):
     """A sampler and the batches it is asked for; `InputError` where an option does not fit."""
 
     fanouts: Sequence[Fanout] = option(
@@ -67,6 +125,8 @@ class SamplingOptions:
         object.__setattr__(self, "fanouts", parse_fanouts(self.fanouts))
         object.__setattr__(self, "batch_size", positive_size(self.batch_size))
         object.__setattr__(self, "seed", key_word(self.seed, "seed"))
+        super().__post_init__()
+        self.check_rule(self.sampler)
 
     def record(self) -> dict[str, Any]:
         """Return the options that matter to the sampler, without the seed, as JSON holds them."""
@@ -78,6 +138,7 @@ class SamplingOptions:
         if self.sampler == "pinsage":
             own |= {name: _plain(getattr(self, name)) for name in ("num_walks", "walk_length", "restart")}
             own["metapaths"] = self.metapaths and [[_key(r) for r in path] for path in self.metapaths]
+        own |= {f.name: _plain(v) for f in fields(Subgraphs) if (v := getattr(self, f.name)) != f.default}
         return {"fanouts": fanouts, **own}
 
     def to_json(self) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -27,11 +27,22 @@ class EpochPlan:
     places: dict[str, IdArray]  # per node type: places in ``train[t]`` in the order of the epoch
     offsets: dict[str, IdArray]
     """Per node type, shape (batches + 1,): batch b has ``places[t][offsets[t][b]:offsets[t][b + 1]]``."""
+    seed_time: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)  # per node type: times along ``train[t]``
 
     @cached_property
     def ids(self) -> dict[str, IdArray]:
         """Per node type: all seeds in the order of the epoch."""
         return {t: self.train[t][places] for t, places in self.places.items()}
+
+    @property
+    def times(self) -> dict[str, npt.NDArray[Any]]:
+        """Per node type with times of its seeds: these in the order of the epoch."""
+        return {t: times[self.places[t]] for t, times in self.seed_time.items()}
+
+    def seeds_of(self, batch: int) -> tuple[dict[str, IdArray], dict[str, npt.NDArray[Any]] | None]:
+        """Return the seeds of a batch and their times, per node type; ``None`` where none were given."""
+        places = self.places_of(batch)
+        return self[batch], {t: times[places[t]] for t, times in self.seed_time.items()} or None
 
     def __len__(self) -> int:
         return min(int(o.size) - 1 for o in self.offsets.values())
@@ -59,13 +70,14 @@ def batches(
     seed: int = 0,
     drop_last: bool = False,
     shuffle: bool = True,
+    seed_time: Mapping[str, npt.NDArray[Any]] | None = None,
 ) -> EpochPlan:
     """Cut the training nodes of one epoch into batches.
 
     With one node type, batch b is ``train[epoch_order(n, seed, epoch)][b * batch_size : (b + 1) * batch_size]``;
     several types are laid end to end and shuffled together. The order of `train` matters; duplicates are kept.
     `drop_last` leaves out a last batch that is short; without `shuffle` the order is the one given (validation,
-    inference).
+    inference). `seed_time`: times along `train`, which follow its order.
 
     Raises
     ------
@@ -82,7 +94,12 @@ def batches(
     if count == 0:
         raise InputError(f"drop_last: {total} training nodes make no batch of {batch_size}; use a smaller batch size")
     edges = np.minimum(np.arange(count + 1) * batch_size, total)
-    plan = EpochPlan(epoch, lists, {}, {})
+    for t, times in (seed_time or {}).items():
+        if len(times) != lists[t].size:
+            raise InputError(
+                f"seed_time of type {t!r}: expected one for each of {lists[t].size} seeds, found {len(times)}"
+            )
+    plan = EpochPlan(epoch, lists, {}, {}, dict(seed_time or {}))
     start = 0
     for node_type, ids in lists.items():
         mine = np.flatnonzero((order >= start) & (order < start + ids.size))
@@ -93,14 +110,20 @@ def batches(
 
 
 def runs_of_batches(
-    train: Mapping[str, npt.ArrayLike], batch_size: int, seed: int, epochs: range, threads: int, doing: str
+    train: Mapping[str, npt.ArrayLike],
+    batch_size: int,
+    seed: int,
+    epochs: range,
+    threads: int,
+    doing: str,
+    seed_time: Mapping[str, npt.NDArray[Any]] | None = None,
 ) -> Iterator[tuple[EpochPlan, int, int]]:
     """Yield batches ``[first, last)`` of epochs, some for every thread at a time; a progress bar says `doing`."""
     per_epoch = -(-sum(np.asarray(ids).size for ids in train.values()) // batch_size)
     step = max(8 * threads, per_epoch // 50)
     with progress(per_epoch * len(epochs), doing, "batch") as bar:
         for epoch in epochs:
-            plan = batches(train, batch_size, epoch, seed=seed)
+            plan = batches(train, batch_size, epoch, seed=seed, seed_time=seed_time)
             for first in range(0, len(plan), step):
                 last = min(first + step, len(plan))
                 yield plan, first, last

@@ -13,7 +13,7 @@ from tiering import native
 from tiering.errors import InputError
 from tiering.sampling.base import FrontierRule, Sampler
 from tiering.sampling.graph import Relation, SampledGraph, checked_weights, match_relation, resolve_fanouts
-from tiering.sampling.options import DRAW_RULES, DrawRule, Fanout, SamplingOptions
+from tiering.sampling.options import DRAW_RULES, DrawRule, Fanout, SamplingOptions, Subgraphs
 from tiering.sampling.plan import whole_number
 
 
@@ -42,6 +42,9 @@ class NeighborSampler(Sampler):
         Seed of the run, 0 to 2^64 - 1.
     threads
         Threads that prepare ``"weighted"``; the result does not depend on it.
+    subgraphs
+        Whether seeds have subgraphs of their own, the time that neighbours must not be newer than, and which edges a
+        batch has.
 
     Notes
     -----
@@ -62,11 +65,13 @@ class NeighborSampler(Sampler):
         frontier: FrontierRule = "all",
         seed: int = 0,
         threads: int | str | None = None,
+        subgraphs: Subgraphs | None = None,
     ) -> None:
         if rule not in DRAW_RULES:
             raise InputError(f"rule: expected one of {', '.join(DRAW_RULES)}, found {rule!r}")
         weights = {r: checked_weights(graph, r) for r in graph.relations} if rule == "weighted" else None
-        super().__init__(graph, fanouts, frontier=frontier, seed=seed, rule=rule, weights=weights, threads=threads)
+        more: dict[str, Any] = {"weights": weights, "threads": threads, "subgraphs": subgraphs}
+        super().__init__(graph, fanouts, frontier=frontier, seed=seed, rule=rule, **more)
 
 
 class LayerSampler(Sampler):
@@ -235,4 +240,4 @@ def make_sampler(graph: SampledGraph, options: SamplingOptions) -> Sampler:
                     f"relation), found {bad[0]}; for two hops write -1,-1"
                 )
     rule = cast(DrawRule, "uniform" if name == "full" else name)
-    return NeighborSampler(graph, fanouts, rule=rule, **every)
+    return NeighborSampler(graph, fanouts, rule=rule, subgraphs=options, **every)

@@ -88,16 +88,17 @@ def in_place(counts: Int64Array, epochs: int) -> Float64Array:
     return per_epoch
 
 
-def broadcast_train(job: Job, train: TrainSet) -> dict[str, int]:
-    """Give tasks the training nodes; return their number by type, the parameter ``train`` of `read_train`."""
-    job.broadcast("train", {"ids": np.concatenate(list(train.values()))})
+def broadcast_train(job: Job, train: TrainSet, seed_time: Mapping[str, Any] | None = None) -> dict[str, int]:
+    """Give tasks the training nodes and their times; return their number by type, the parameter ``train`` of tasks."""
+    times = {"times": np.concatenate([seed_time[t] for t in train])} if seed_time else {}
+    job.broadcast("train", {"ids": np.concatenate(list(train.values())), **times})
     return {name: int(ids.size) for name, ids in train.items()}
 
 
-def read_train(context: TaskContext) -> TrainSet:
-    """Return the training nodes by type."""
+def read_train(context: TaskContext, key: str = "ids") -> TrainSet:
+    """Return the training nodes by type, or their ``times``."""
     sizes = context.params["train"]
-    ids = np.split(context.read("train", 0)["ids"], np.cumsum(list(sizes.values()))[:-1])
+    ids = np.split(context.read("train", 0)[key], np.cumsum(list(sizes.values()))[:-1])
     return dict(zip(sizes, ids, strict=True))
 
 

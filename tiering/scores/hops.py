@@ -48,7 +48,9 @@ def hop_synchronous(graph: Graph, request: ScoreRequest, memory: int, grid: Grid
     memory += sum(map(_list_bytes, _relations(graph, request)))
     if memory <= grid.task_memory:
         return False
-    sampler = request.sampled.sampler
+    sampled, sampler = request.sampled, request.sampled.sampler
+    if sampled.disjoint or sampled.subgraph_type != "directional":
+        sampler = "batches of subgraphs"
     if sampler not in _RULES:
         note(
             f"note: each task reads the whole adjacency and takes up to {format_bytes(memory)}, more than its "

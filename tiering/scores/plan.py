@@ -22,7 +22,7 @@ from tiering.errors import InputError, StorageError
 from tiering.formats.graph import Graph, graph_errors, take_by_rank
 from tiering.formats.scores import GIVEN, Scores
 from tiering.formats.shape import GraphShape, SizedGraph
-from tiering.formats.user_arrays import Train, UserValues, resolve_train
+from tiering.formats.user_arrays import Train, UserArray, UserValues, resolve_times, resolve_train
 from tiering.memory import Budget, parse_memory
 from tiering.run.carrier import Carrier
 from tiering.run.plan import StageEstimate, StepEstimate, base_memory
@@ -107,6 +107,7 @@ def plan_score(
     *,
     scores: UserValues | None = None,
     train: Train = None,
+    seed_time: UserValues | None = None,
     seed: int | None = None,
     threads: int | str | None = None,
     memory: str | int | Budget | None = None,
@@ -134,19 +135,23 @@ def plan_score(
     if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63):
         raise InputError(f"seed: expected a whole number from 0 to 2^63 - 1, found {seed!r}")
     trained = entry.needs_train or ("teleport" in entry.options and options.teleport == "train")
-    chosen = resolve_train(graph, train, seed or 0) if trained else {}
+    chosen = resolve_train(graph, train, seed or 0, repeats=entry.counts and seed_time is not None) if trained else {}
     sampling = _sampling(graph, name, entry, sampling_given, seed or 0) if "fanouts" in entry.options else None
     values = train.values() if isinstance(train, Mapping) else [train]
     shared = any(isinstance(value, str) and "%" in value for value in values)
     seeded = entry.counts or entry.seeded or (trained and shared)
     unused = [option for option in keywords if option not in entry.options]
     unused += ["train"] * (train is not None and not trained) + ["seed"] * (seed is not None and not seeded)
-    request = ScoreRequest(options, chosen, sampling, parse_threads(threads), parse_memory(memory), seed or 0, own)
+    unused += ["seed_time"] * (seed_time is not None and not entry.counts)
+    times = _seed_times(graph, chosen, sampling, seed_time) if entry.counts and sampling is not None else {}
+    workers, budget = parse_threads(threads), parse_memory(memory)
+    request = ScoreRequest(options, chosen, sampling, workers, budget, seed or 0, times, own)
     record = {key: value for key, value in asdict(options).items() if key in entry.options and value is not None}
     record = {"method": name, **record, **({} if sampling is None else {"sampling": sampling.record()})}
     inputs = {"graph": graph.digest}
     if trained and not isinstance(graph, GraphShape):
         inputs["train"] = _train_digest(chosen, ordered=entry.counts)
+        inputs |= {f"seed_time of {t}": UserArray(values, t).digest for t, values in sorted(times.items())}
     inputs |= {f"scores of {node_type}": array.digest for node_type, array in own.items()}
     notes = [*notes, *_notes(name, reason, unused, sampling)]
     record |= {"chosen": reason} if reason else {}
@@ -163,6 +168,15 @@ def _count_tasks(graph: SizedGraph, plan: ScorePlan, carrier: Carrier) -> int:
         return 0
     squares = plan.method.weighs is not None and plan.method.weighs(plan.request)
     return len(sampling_runs(plan.request, grid, squares)) if counts else grid.parts(nbytes)
+
+
+def _seed_times(
+    graph: SizedGraph, train: TrainSet, sampling: SamplingOptions, seed_time: UserValues | None
+) -> dict[str, np.ndarray[Any, Any]]:
+    """Return the time of each training node by type; nothing without times."""
+    if isinstance(graph, GraphShape) or (sampling.time is None and seed_time is None):
+        return {}
+    return make_sampler(graph, sampling).seed_times(train, resolve_times(seed_time, train))
 
 
 def _train_digest(train: TrainSet, *, ordered: bool) -> str:
@@ -201,6 +215,9 @@ def _notes(name: str, reason: str, unused: Sequence[str], sampling: SamplingOpti
         notes.append(f"{option.replace('_', ' ')} has no effect on {name}" + (f", only on {users}" if users else ""))
     if sampling is not None and sampling.sampler == "weighted" and name == "vip":
         notes.append("vip knows no edge weights: it takes all neighbours for equally likely")
+    if sampling is not None and sampling.time and name in ("vip", "hybrid"):
+        prior = "its prior ignores" if name == "hybrid" else "vip ignores"
+        notes.append(f"{prior} time: it takes neighbours of any time for equally likely")
     return notes
 
 

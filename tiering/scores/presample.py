@@ -74,7 +74,8 @@ def count_epochs(graph: Graph, request: ScoreRequest, *, squares: bool = False) 
     square_sums = AccessCounts.zeros(graph) if squares else None
     one = AccessCounts.zeros(graph) if squares else total
     epochs = range(options.first_epoch, options.first_epoch + options.epochs)
-    for plan, first, last in runs_of_batches(train, sampling.batch_size, sampling.seed, epochs, threads, "sampling"):
+    size, seed, times = sampling.batch_size, sampling.seed, request.seed_time
+    for plan, first, last in runs_of_batches(train, size, seed, epochs, threads, "sampling", times):
         sampler.count_accesses(plan, one, first=first, last=last, threads=threads)
         if square_sums is not None and last == len(plan):
             for counts, added, squared in zip(*map(count_arrays, (one, total, square_sums)), strict=True):
@@ -114,7 +115,7 @@ def count_by_tasks(job: Job, graph: Graph, request: ScoreRequest, squares: bool)
     runs = sampling_runs(request, job.grid, squares)
     params = {
         "graph": str(graph.path), "sampling": request.sampled.to_json(), "runs": runs, "ranges": ranges,
-        "train": broadcast_train(job, request.train),
+        "train": broadcast_train(job, request.train, request.seed_time),
     }  # fmt: skip
     sample = Step("sample", "tiering.scores.presample:sample", len(runs), params, ("train",), memory)
     job.run(sample)
@@ -128,9 +129,10 @@ def sample(context: TaskContext) -> None:
     """Count what some batches read; verify the graph where it is read."""
     params = context.params
     graph, sampler = context.share(_open_sampler, params["graph"], canonical(params["sampling"]))
-    options, train, counts = SamplingOptions(**params["sampling"]), read_train(context), AccessCounts.zeros(graph)
+    options, counts = SamplingOptions(**params["sampling"]), AccessCounts.zeros(graph)
+    train, times = read_train(context), read_train(context, "times") if options.time else None
     for epoch, first, last in params["runs"][context.index]:
-        plan = batches(train, options.batch_size, epoch, seed=options.seed)
+        plan = batches(train, options.batch_size, epoch, seed=options.seed, seed_time=times)
         sampler.count_accesses(plan, counts, first=first, last=last, threads=context.threads)
     graph.finish_reads()
     columns = list(count_arrays(counts))

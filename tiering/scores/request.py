@@ -45,6 +45,7 @@ class ScoreRequest:
     threads: int
     budget: Budget
     seed: int = 0
+    seed_time: Mapping[str, Any] = field(default_factory=dict)  # with times: that of each training node, by type
     user_scores: Mapping[str, UserArray] = field(default_factory=dict)
     """Scores that the user has computed, by node type; a type without features may be missing."""
     scratch: Path = Path()  # directory for edges that do not fit the budget

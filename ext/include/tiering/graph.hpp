@@ -77,6 +77,9 @@ inline void check_indptr(const CscView& csc, int threads) {
 /// check_indptr, and every index in [0, num_src).
 void check_csc(const CscView& csc, int64_t num_src, int threads);
 
+/// The entries of lists, list after list, each in ascending order of its keys; of equal keys the first stays first.
+Buffer<int64_t> order_lists(std::span<const int64_t> keys, std::span<const int64_t> indptr, int threads);
+
 /// degrees[u] = how often u stands in `indices`. Throws InputError if an index is outside [0, num_src).
 Buffer<int64_t> out_degrees(const IdSpan& indices, int64_t num_src, int threads);
 

@@ -1,6 +1,7 @@
 // Checks of adjacency that came from outside, which throw at the first fault in memory order, whatever the number of
 // threads, and out-degrees: batches of ids are partitioned, so that the counters of a bucket fit the private cache and
 // each has one owner. Memory of out-degrees: 4 bytes for each of at most 2^25 ids besides the result.
+#include <numeric>
 #include <tiering/graph.hpp>
 #include <tiering/line_writer.hpp>
 #include <tiering/parallel.hpp>
@@ -9,7 +10,7 @@
 namespace tiering {
 namespace {
 
-constexpr int64_t kBatchIds = int64_t{1} << 25, kWantedBuckets = 256;
+constexpr int64_t kBatchIds = int64_t{1} << 25, kWantedBuckets = 256, kOrderedLists = 256;
 constexpr int kCounterBits = 17;  // 2^17 counters of 8 bytes: half of a 2 MiB private cache
 
 /// Counts the ids [first, last).
@@ -64,6 +65,24 @@ void check_csc(const CscView& csc, int64_t num_src, int threads) {
     for_cuts(threads, csc.num_edges(),
              [&](int64_t begin, int64_t end) { scan_indices(indices.data(), num_src, begin, end, [](int64_t) {}); });
   });
+}
+
+Buffer<int64_t> order_lists(std::span<const int64_t> keys, std::span<const int64_t> indptr, int threads) {
+  check_indptr(indptr, static_cast<int64_t>(keys.size()), "indptr", threads);
+  Buffer<int64_t> order(static_cast<int64_t>(keys.size()));
+  const auto lists = static_cast<int64_t>(indptr.size()) - 1;
+  const auto earlier = [key = keys.data()](int64_t a, int64_t b) {
+    return key[a] < key[b] || (key[a] == key[b] && a < b);
+  };
+  for_blocks(threads, (lists + kOrderedLists - 1) / kOrderedLists, [&](int64_t block) {
+    for (int64_t v = block * kOrderedLists; v < std::min(lists, (block + 1) * kOrderedLists); ++v) {
+      const int64_t first = indptr[static_cast<size_t>(v)];
+      int64_t *const begin = order.data() + first, *const end = order.data() + indptr[static_cast<size_t>(v) + 1];
+      std::iota(begin, end, first);
+      std::sort(begin, end, earlier);
+    }
+  });
+  return order;
 }
 
 Buffer<int64_t> out_degrees(const IdSpan& indices, int64_t num_src, int threads) {

@@ -25,6 +25,11 @@ struct HopTask {
   bool want_positions = false;
   const std::vector<int64_t*>* reads = nullptr;  // of walks, per relation: counters of lists read
   bool shared_reads = false;                     // whether other threads add to the same counters
+  int id_bits = 62;                              // of the keys in both tables; the instance stands above
+  const int64_t* clocks = nullptr;               // seed time of each instance, a word of TimeRule
+
+  int64_t node_of(int64_t key) const { return key & ((int64_t{1} << id_bits) - 1); }
+  int64_t instance_of(int64_t key) const { return key >> id_bits; }
 };
 
 /// Where a list lies in the relation's indices.

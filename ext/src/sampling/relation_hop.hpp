@@ -3,12 +3,14 @@
 
 #include "hop_task.hpp"
 #include "tiering/sampling/draw.hpp"
+#include "visible.hpp"
 
 namespace tiering {
 
 /// A hop is three steps - choose places, read the ids there, look the ids up - each of which misses the cache at every
 /// element. So the frontier is cut into blocks, and every step prefetches what the next one of its block reads.
-template <typename Draw>
+/// `kDisjoint`: nodes are keys with their instance, which also says what is visible.
+template <typename Draw, bool kDisjoint>
 class RelationHop {
  public:
   RelationHop(const HopTask& task, Draw& draw, GrowingArray<int64_t>* scratch) : task_(task), draw_(draw) {
@@ -27,7 +29,7 @@ class RelationHop {
   }
 
  private:
-  static constexpr int64_t kBlockNodes = 16;
+  static constexpr int64_t kBlockNodes = kDisjoint ? ListSearch::kMost : 16;
   static constexpr int kBlocks = 3;
 
   struct Block {
@@ -37,6 +39,18 @@ class RelationHop {
     int64_t taken[kBlockNodes] = {};          // edges per node
   };
 
+  int64_t node_at(int64_t i) const {
+    const int64_t key = task_.destinations->nodes()[i];
+    return kDisjoint ? task_.node_of(key) : key;
+  }
+
+  Stream stream_of(int64_t i) const {
+    uint64_t group = task_.stream;
+    if constexpr (kDisjoint)
+      group = fold_word(group, static_cast<uint64_t>(task_.instance_of(task_.destinations->nodes()[i])));
+    return {group, task_.destination_keys.key_of(node_at(i))};
+  }
+
   std::pair<int64_t, int64_t> block_range(int64_t b) const {
     const int64_t first = task_.frontier_begin + b * kBlockNodes;
     return {std::min(first, task_.frontier_end), std::min(first + kBlockNodes, task_.frontier_end)};
@@ -44,33 +58,30 @@ class RelationHop {
 
   void prefetch_lists(int64_t b) const {
     const auto [first, last] = block_range(b);
-    const auto& nodes = task_.destinations->nodes();
     for (int64_t i = first; i < last; ++i) {
-      __builtin_prefetch(task_.relation->indptr + nodes[i]);
-      __builtin_prefetch(task_.relation->indptr + nodes[i] + 1);
-      task_.destination_keys.prefetch(nodes[i]);
+      const int64_t node = node_at(i);
+      __builtin_prefetch(task_.relation->indptr + node);
+      __builtin_prefetch(task_.relation->indptr + node + 1);
+      task_.destination_keys.prefetch(node);
     }
   }
 
   /// Step 1: choose which places of the block's neighbour lists are taken.
   void choose(int64_t b, Block& block) {
     const auto [first, last] = block_range(b);
-    const auto& nodes = task_.destinations->nodes();
     const IdSpan indices = task_.relation->indices;
     ListRange lists[kBlockNodes];
     block.first = first;
     block.size = last - first;
     int64_t most = 0;
-    for (int64_t i = 0; i < block.size; ++i) {
-      lists[i] = checked_list(*task_.relation, nodes[first + i]);
-      most += Draw::most(lists[i].degree, task_.fanout);
-    }
+    for (int64_t i = 0; i < block.size; ++i) lists[i] = checked_list(*task_.relation, node_at(first + i));
+    if constexpr (kDisjoint) keep_drawable(task_, task_.destinations->nodes().data() + first, block.size, lists);
+    for (int64_t i = 0; i < block.size; ++i) most += Draw::most(lists[i].degree, task_.fanout);
     prefetch_lists(b + 1);
     block.places->resize(2 * most);
     int64_t* out = block.places->data();
     for (int64_t i = 0; i < block.size; ++i) {
-      const Stream random(task_.stream, task_.destination_keys.key_of(nodes[first + i]));
-      block.taken[i] = draw_(lists[i].begin, lists[i].degree, task_.fanout, random, out);
+      block.taken[i] = draw_(lists[i].begin, lists[i].degree, task_.fanout, stream_of(first + i), out);
       for (int64_t j = 0; j < block.taken[i]; ++j)
         __builtin_prefetch(indices.at(out[j]), 0, 2);  // 2: L2, as a block outgrows L1
       out += block.taken[i];
@@ -92,9 +103,18 @@ class RelationHop {
       const auto id = static_cast<int64_t>(indices[places[j]]);
       highest = std::max(highest, static_cast<uint64_t>(id));
       ids[j] = id;
-      task_.sources->prefetch(id);
+      if constexpr (!kDisjoint) task_.sources->prefetch(id);
     }
     if (highest >= static_cast<uint64_t>(task_.num_src) && block.total > 0) bad_index(places, ids, block.total);
+    if constexpr (kDisjoint) add_instances(block, ids);
+  }
+
+  /// Turns the ids of a block into keys.
+  void add_instances(const Block& block, int64_t* ids) const {
+    for (int64_t i = 0; i < block.size; ++i) {
+      const int64_t key = task_.destinations->nodes()[block.first + i], instance = key - task_.node_of(key);
+      for (const int64_t* const end = ids + block.taken[i]; ids < end; ++ids) task_.sources->prefetch(*ids |= instance);
+    }
   }
 
   /// Step 3: look the ids up among the known nodes, add the new ones, write the edges.

@@ -2,13 +2,16 @@
 // the rule says (relation_hop.hpp, walk_hop.hpp, layer_hop.hpp); ids are numbered by a hash table per type
 // (node_table.hpp). Nodes that a hop finds never sample in it. Random numbers are a pure function of (seed, epoch,
 // batch, hop, edge group, node key, draw), and one batch is one thread's work, in a workspace of its own: results do
-// not depend on the number of threads. Memory: per running batch 40 bytes per unique node, 8 per edge, 16 with
-// positions, 4 more with weights; none per graph node.
+// not depend on the number of threads. In disjoint batches each seed entry is an instance, whose number stands above the
+// id in the keys of the tables and follows the edge group in the key of the random numbers. Memory: per running batch 40
+// bytes per unique node (disjoint: of an instance, and 8 more), 8 per edge, 16 with positions, 4 more with weights; none
+// per graph node.
 #include "tiering/sampling/sampler.hpp"
 
 #include <numeric>
 #include <random>
 
+#include "disjoint_hop.hpp"
 #include "layer_hop.hpp"
 #include "relation_hop.hpp"
 #include "walk_hop.hpp"
@@ -39,6 +42,18 @@ void count_nodes(const GrowingArray<int64_t>& nodes, int64_t begin, int64_t end,
   }
 }
 
+/// Numbers different ids in order of appearance; writes the number of each id to `positions`, unless it is null.
+void find_unique(std::span<const int64_t> ids, int64_t num_nodes, NodeTable& unique, int64_t* positions) {
+  const auto size = static_cast<int64_t>(ids.size());
+  unique.start(num_nodes);
+  unique.make_room(size);
+  for (int64_t i = 0; i < size; ++i) {
+    if (i + kAhead < size) unique.prefetch(ids[i + kAhead]);
+    const int32_t position = unique.insert(ids[i]);
+    if (positions != nullptr) positions[i] = position;
+  }
+}
+
 }  // namespace
 
 /// Everything one batch in the making needs; reused from batch to batch.
@@ -63,25 +78,54 @@ struct Sampler::Workspace {
   const std::vector<int64_t*>* reads = nullptr;  // counters of the lists that walks read, per relation
   bool shared_reads = false;
 
-  void start(const BatchSeeds& seeds) {
+  // Of disjoint batches:
+  int id_bits = 62;                              // of the tables' keys
+  std::vector<int64_t> clocks;                   // seed time of each instance
+  NodeTable unique;                              // different ids of a type
+  std::vector<GrowingArray<int64_t>> ids;        // per type: of the nodes, once the batch is drawn
+  std::vector<GrowingArray<int64_t>> instances;  // per type, of each node, likewise
+
+  void start(const BatchSeeds& seeds, const SeedTimes& times) {
     TIERING_EXPECT(seeds.size() == tables.size(), "seeds: expected one list per node type");
     num_nodes.clear();
     frontiers.clear();
+    clocks.clear();
+    const int64_t all_seeds = config.disjoint ? start_instances(seeds, times) : 1;
+    int64_t first = 0;  // instance of the type's first seed
     for (size_t t = 0; t < tables.size(); ++t) {
-      tables[t].start(config.num_nodes[t]);
-      add_seeds(t, seeds[t]);
+      tables[t].start(config.disjoint ? all_seeds << id_bits : config.num_nodes[t]);
+      add_seeds(t, seeds[t], first);
+      first += static_cast<int64_t>(seeds[t].size());
     }
     num_nodes.push_back(sizes());
   }
 
-  void add_seeds(size_t type, std::span<const int64_t> seeds) {
+  /// Finds the keys' bits and the instances' seed times; returns the number of instances.
+  int64_t start_instances(const BatchSeeds& seeds, const SeedTimes& times) {
+    int64_t count = 0, most = 1;
+    TIERING_EXPECT(!times.empty() || !config.has_times(), "seed times: expected one for each seed, found none");
+    for (size_t t = 0; t < tables.size(); ++t) {
+      count += static_cast<int64_t>(seeds[t].size());
+      most = std::max(most, config.num_nodes[t]);
+      if (times.empty()) continue;
+      TIERING_EXPECT(times.size() == tables.size() && times[t].size() == seeds[t].size(), "seed times of type ",
+                     config.type_name(t), ": expected one for each of ", seeds[t].size(), " seeds");
+      clocks.insert(clocks.end(), times[t].begin(), times[t].end());
+    }
+    id_bits = static_cast<int>(std::bit_width(static_cast<uint64_t>(most)));
+    TIERING_EXPECT(count < INT32_MAX && count < int64_t{1} << (62 - id_bits),
+                   "seeds: a disjoint batch numbers nodes by seed and id: use smaller batches");
+    return count;
+  }
+
+  void add_seeds(size_t type, std::span<const int64_t> seeds, int64_t first) {
     TIERING_EXPECT(seeds.size() < INT32_MAX, "seeds: at most 2^31 - 1 per batch");
     tables[type].make_room(static_cast<int64_t>(seeds.size()));
     for (size_t i = 0; i < seeds.size(); ++i) {
       const int64_t id = read_once(seeds[i]);
       TIERING_EXPECT(id >= 0 && id < config.num_nodes[type], "seed ", i, " of type ", config.type_name(type), ": id ",
                      id, " is outside 0..", config.num_nodes[type] - 1);
-      tables[type].insert(id);
+      tables[type].insert(config.disjoint ? (first + static_cast<int64_t>(i)) << id_bits | id : id);
     }
   }
 
@@ -92,9 +136,10 @@ struct Sampler::Workspace {
     return sizes;
   }
 
-  void sample(const BatchSeeds& seeds, uint64_t epoch, uint64_t batch, bool want_positions,
-              std::vector<std::vector<SampledEdges>>* hops) {
-    start(seeds);
+  void sample(const BatchSeeds& seeds, const SeedTimes& times, uint64_t epoch, uint64_t batch, bool want_positions,
+              std::vector<std::vector<SampledEdges>>* wanted) {
+    start(seeds, times);
+    auto* const hops = config.induced ? nullptr : wanted;
     std::vector<int64_t> before(tables.size(), 0);
     for (size_t hop = 0; hop < config.fanouts.size(); ++hop) {
       const std::vector<int64_t> now = num_nodes.back();
@@ -107,6 +152,51 @@ struct Sampler::Workspace {
       before = now;
       num_nodes.push_back(sizes());
     }
+    if (config.induced && wanted != nullptr) induce(want_positions, wanted->emplace_back(config.num_groups()));
+    if (config.disjoint) split_keys();
+  }
+
+  void induce(bool want_positions, std::vector<SampledEdges>& edges) {
+    for (size_t r = 0; r < edges.size(); ++r) {
+      const size_t src = config.src_type(r), dst = config.dst_type(r);
+      about(config.relations[r].label(r), [&] {
+        write_induced_edges({.config = &config,
+                             .relation = &config.relations[r],
+                             .num_src = config.num_nodes[src],
+                             .frontier_end = tables[dst].size(),
+                             .sources = &tables[src],
+                             .destinations = &tables[dst],
+                             .edges = &edges[r],
+                             .want_positions = want_positions,
+                             .id_bits = id_bits,
+                             .clocks = clocks.data()});
+      });
+    }
+  }
+
+  /// Splits the keys of a disjoint batch, once it is drawn, into ids and instances.
+  void split_keys() {
+    ids.clear();
+    instances.clear();
+    for (auto& table : tables) {
+      auto& nodes = ids.emplace_back(table.take_nodes());
+      auto& instance = instances.emplace_back();
+      instance.resize(nodes.size());
+      for (int64_t i = 0; i < nodes.size(); ++i) {
+        instance[i] = nodes[i] >> id_bits;
+        nodes[i] &= (int64_t{1} << id_bits) - 1;
+      }
+    }
+  }
+
+  /// Ids of a drawn batch, one for each node.
+  const GrowingArray<int64_t>& nodes(size_t type) const { return config.disjoint ? ids[type] : tables[type].nodes(); }
+
+  /// Different ids of a drawn batch, in order of discovery.
+  const GrowingArray<int64_t>& unique_nodes(size_t type) {
+    if (!config.disjoint) return tables[type].nodes();
+    find_unique(std::as_const(ids[type]), config.num_nodes[type], unique, nullptr);
+    return unique.nodes();
   }
 
   void sample_group(size_t hop, size_t group, uint64_t stream, bool want_positions, SampledEdges* edges) {
@@ -133,7 +223,9 @@ struct Sampler::Workspace {
                        .edges = edges,
                        .want_positions = want_positions,
                        .reads = reads,
-                       .shared_reads = shared_reads};
+                       .shared_reads = shared_reads,
+                       .id_bits = id_bits,
+                       .clocks = clocks.data()};
     if (walking)
       walks.run(task);
     else
@@ -145,27 +237,38 @@ struct Sampler::Workspace {
     if (config.rule == Rule::ladies) {
       layer.run(task);
     } else if (config.rule == Rule::uniform) {
-      RelationHop(task, uniform, scratch).run();
+      run_hop(task, uniform);
     } else if (config.rule == Rule::replacement) {
-      RelationHop(task, replacement, scratch).run();
+      run_hop(task, replacement);
     } else {
       weighted.use(sums[relation].data());
-      RelationHop(task, weighted, scratch).run();
+      run_hop(task, weighted);
     }
   }
 
-  void add_counts(const AccessCounts& counts, bool shared) const {
-    for (size_t t = 0; t < tables.size(); ++t)
-      if (counts.features[t] != nullptr)
-        count_nodes(tables[t].nodes(), 0, tables[t].size(), counts.features[t], shared);
+  template <typename Draw>
+  void run_hop(const HopTask& task, Draw& draw) {
+    if (config.disjoint)
+      run_disjoint_hop(task, draw, scratch);
+    else
+      RelationHop<Draw, false>(task, draw, scratch).run();
+  }
+
+  void add_counts(const AccessCounts& counts, bool shared) {
+    for (size_t t = 0; t < tables.size(); ++t) {
+      if (counts.features[t] == nullptr) continue;
+      const auto& rows = unique_nodes(t);
+      count_nodes(rows, 0, rows.size(), counts.features[t], shared);
+    }
     if (config.rule == Rule::pinsage) return;  // counted step by step, as `reads`
-    for (size_t hop = 0; hop < config.fanouts.size(); ++hop)
-      for (size_t r = 0; r < config.relations.size(); ++r) {
-        if (config.fanouts[hop][r] == 0 || counts.adjacency[r] == nullptr) continue;
-        const auto dst = static_cast<size_t>(config.relations[r].dst_type);
-        count_nodes(tables[dst].nodes(), frontiers[hop].begin[dst], frontiers[hop].end[dst], counts.adjacency[r],
-                    shared);
-      }
+    for (size_t r = 0; r < config.relations.size(); ++r) {
+      if (counts.adjacency[r] == nullptr) continue;
+      const size_t dst = config.dst_type(r);
+      for (size_t hop = 0; hop < config.fanouts.size(); ++hop)
+        if (config.fanouts[hop][r] != 0)
+          count_nodes(nodes(dst), frontiers[hop].begin[dst], frontiers[hop].end[dst], counts.adjacency[r], shared);
+      if (config.induced) count_nodes(nodes(dst), 0, nodes(dst).size(), counts.adjacency[r], shared);
+    }
   }
 };
 
@@ -194,6 +297,16 @@ Sampler::Sampler(SamplerConfig config, int threads) : config_(std::move(config))
     TIERING_EXPECT(config_.node_keys[t].data == nullptr || config_.node_keys[t].size == config_.num_nodes[t],
                    "node_keys of type ", config_.type_name(t), ": expected ", config_.num_nodes[t], " entries, found ",
                    config_.node_keys[t].size);
+  TIERING_EXPECT((!config_.disjoint && !config_.induced) || config_.rule < Rule::pinsage,
+                 "disjoint, induced: expected the rule uniform, replacement or weighted");
+  for (size_t r = 0; r < config_.relations.size(); ++r) {
+    const RelationView& relation = config_.relations[r];
+    TIERING_EXPECT(relation.times.empty() || static_cast<int64_t>(relation.times.size()) == relation.indices.size,
+                   "times of ", relation.label(r), ": expected ", relation.indices.size, " entries, found ",
+                   relation.times.size());
+    TIERING_EXPECT(relation.times.empty() || (config_.disjoint && config_.rule != Rule::weighted), "times of ",
+                   relation.label(r), ": expected a disjoint batch, and no weights");
+  }
   if (config_.rule != Rule::weighted) return;
   for (size_t r = 0; r < config_.relations.size(); ++r) {
     const RelationView& relation = config_.relations[r];
@@ -204,25 +317,34 @@ Sampler::Sampler(SamplerConfig config, int threads) : config_(std::move(config))
 
 Sampler::~Sampler() = default;
 
-SampledBatch Sampler::sample(const BatchSeeds& seeds, uint64_t epoch, uint64_t batch, bool want_positions) {
+SampledBatch Sampler::sample(const BatchSeeds& seeds, uint64_t epoch, uint64_t batch, bool want_positions,
+                             const SeedTimes& times) {
   const auto workspace = borrow();
   workspace->reads = nullptr;
   SampledBatch result;
-  workspace->sample(seeds, epoch, batch, want_positions, &result.hops);
+  workspace->sample(seeds, times, epoch, batch, want_positions, &result.hops);
   result.num_nodes = workspace->num_nodes;
-  for (auto& table : workspace->tables) result.nodes.push_back(table.take_nodes());
+  if (config_.disjoint) {
+    result.nodes = std::move(workspace->ids);
+    result.instances = std::move(workspace->instances);
+  } else {
+    for (auto& table : workspace->tables) result.nodes.push_back(table.take_nodes());
+  }
   return result;
 }
 
 std::vector<GrowingArray<int64_t>> Sampler::sample_nodes(const BatchSeeds& seeds, uint64_t epoch, uint64_t batch,
-                                                         const AccessCounts* counts) {
+                                                         const AccessCounts* counts, const SeedTimes& times) {
   const auto workspace = borrow();
   workspace->reads = counts == nullptr ? nullptr : &counts->adjacency;
   workspace->shared_reads = true;
-  workspace->sample(seeds, epoch, batch, false, nullptr);
+  workspace->sample(seeds, times, epoch, batch, false, nullptr);
   if (counts != nullptr) workspace->add_counts(*counts, true);
   std::vector<GrowingArray<int64_t>> nodes;
-  for (auto& table : workspace->tables) nodes.push_back(table.take_nodes());
+  for (size_t t = 0; t < config_.num_nodes.size(); ++t) {
+    workspace->unique_nodes(t);
+    nodes.push_back((config_.disjoint ? workspace->unique : workspace->tables[t]).take_nodes());
+  }
   return nodes;
 }
 
@@ -230,6 +352,9 @@ void Sampler::count_accesses(const EpochSeeds& seeds, uint64_t epoch, int64_t fi
                              const AccessCounts& counts, int threads) {
   const size_t types = config_.num_nodes.size();
   TIERING_EXPECT(seeds.ids.size() == types && seeds.offsets.size() == types, "seeds: expected one list per node type");
+  for (size_t t = 0; t < seeds.times.size(); ++t)
+    TIERING_EXPECT(seeds.times.size() == types && seeds.times[t].size() == seeds.ids[t].size(),
+                   "seed times: expected one for each seed");
   for (const auto& offsets : seeds.offsets)
     TIERING_EXPECT(first >= 0 && first <= last && last < static_cast<int64_t>(offsets.size()), "batches ", first,
                    " to ", last, " of ", offsets.size() - 1);
@@ -237,16 +362,27 @@ void Sampler::count_accesses(const EpochSeeds& seeds, uint64_t epoch, int64_t fi
     const int64_t b = first + block;
     const auto at = static_cast<size_t>(b);
     BatchSeeds of_batch;
+    SeedTimes times;
     for (size_t t = 0; t < types; ++t) {
-      const int64_t begin = seeds.offsets[t][at], end = seeds.offsets[t][at + 1];
-      of_batch.push_back(seeds.ids[t].subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)));
+      const auto begin = static_cast<size_t>(seeds.offsets[t][at]), end = static_cast<size_t>(seeds.offsets[t][at + 1]);
+      of_batch.push_back(seeds.ids[t].subspan(begin, end - begin));
+      if (!seeds.times.empty()) times.push_back(seeds.times[t].subspan(begin, end - begin));
     }
     const auto workspace = borrow();
     workspace->reads = &counts.adjacency;
     workspace->shared_reads = threads > 1;
-    workspace->sample(of_batch, epoch, static_cast<uint64_t>(b), false, nullptr);
+    workspace->sample(of_batch, times, epoch, static_cast<uint64_t>(b), false, nullptr);
     workspace->add_counts(counts, threads > 1);
   });
+}
+
+UniqueIds unique_ids(std::span<const int64_t> ids, int64_t num_nodes) {
+  NodeTable table;
+  UniqueIds found;
+  found.positions.resize(static_cast<int64_t>(ids.size()));
+  find_unique(ids, num_nodes, table, found.positions.data());
+  found.ids = table.take_nodes();
+  return found;
 }
 
 Buffer<int64_t> epoch_order(int64_t n, uint64_t seed, uint64_t epoch) {

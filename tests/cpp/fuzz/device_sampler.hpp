@@ -70,7 +70,8 @@ inline void sample_on_device(Referee& referee, const DamagedGraph& graph, Luck& 
   const auto rule =
       luck.of<cuda::DrawRule>({cuda::DrawRule::uniform, cuda::DrawRule::replacement, cuda::DrawRule::weighted});
   const bool sound = graph.sound() && (rule != cuda::DrawRule::weighted || graph.weights_sound());
-  const SamplerConfig config = random_config(graph, Rule::uniform, luck);
+  SamplerConfig config = random_config(graph, Rule::uniform, luck);
+  config.disjoint = config.induced = false;  // of the host alone
   const Seeds seeds(graph, 1, luck);
   referee.run("sampler of a device", at_least(sound), [&] {
     DeviceCopies copies;

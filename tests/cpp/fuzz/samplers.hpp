@@ -51,6 +51,8 @@ inline SamplerConfig random_config(const DamagedGraph& graph, Rule rule, Luck& l
   config.frontier = luck.once_in(2) ? Frontier::all : Frontier::only_new;
   config.seed = static_cast<uint64_t>(luck.below(1000));
   if (rule == Rule::pinsage) config.walks = random_walks(graph, luck);
+  config.disjoint = rule < Rule::pinsage && luck.once_in(3);
+  config.induced = rule < Rule::pinsage && luck.once_in(3);
   for (const auto& r : graph.relations) config.relations.push_back(r.view());
   for (const auto& keys : graph.keys) config.node_keys.push_back({keys.data(), size_of(keys), true});
   for (int64_t hop = 1 + luck.below(3); hop > 0; --hop) {

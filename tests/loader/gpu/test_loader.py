@@ -25,6 +25,9 @@ BACK = [[("author", "writes", "paper"), ("paper", "written_by", "author")], [("p
         ("small_graph", "cpu", {"sampler": "ladies", "fanouts": "20,20", "frontier": "new"}),
         ("hetero_graph", "auto", {"sampler": "ladies", "fanouts": "9,-1,40", "edge_positions": True}),
         ("small_graph", "cpu", {"sampler": "uniform", "fanouts": "4,3"}),
+        ("hetero_graph", "auto", {"fanouts": "4,3", "disjoint": True, "edge_positions": True}),
+        ("small_graph", "auto", {"fanouts": "4,3", "disjoint": True, "subgraph_type": "induced"}),
+        ("small_graph", "auto", {"fanouts": "4,3", "subgraph_type": "bidirectional"}),
     ],
 )
 def test_sampled_by_the_host(gpu, kit, build, data, sample_on, options):

@@ -21,8 +21,10 @@ from tiering.datasets.edge_sink import EdgeSink
 from tiering.datasets.edges import add_edge_values
 from tiering.datasets.import_context import NODE, RELATION, Detector, ImportContext, Reader
 from tiering.datasets.nodes import LabelArray, NodeArrays, make_dataset
+from tiering.datasets.options import TIME_OPTIONS
 from tiering.datasets.scratch import first_wrong
 from tiering.datasets.splits import OFFICIAL, OGB_SPLITS, SplitArray, read_torch_splits
+from tiering.datasets.times import column_times, time_file
 from tiering.errors import InputError, MissingError
 from tiering.formats.dataset import Dataset, EdgeData
 from tiering.formats.features import EDGE_FEATURES
@@ -79,6 +81,7 @@ def _read_nodes(path: Path, raw: Path, node_type: str, files: _Archive | _Texts,
     if (labels := files.rows("node_label")) is not None:
         rows = labels
         arrays.labels = LabelArray(rows.where, lambda count: rows.read(count, context.scratch))
+    arrays.times = _read_times(files, "node", files.num_nodes, context)
     if context.options.split in (None, OFFICIAL):
         arrays.splits = _read_splits(path, node_type, files.num_nodes, context)
     return arrays
@@ -90,7 +93,18 @@ def _read_relation(raw: Path, files: _Archive | _Texts, context: ImportContext) 
         table = values.read(edges.num_edges, context.scratch)
         column = SourceArray(values.where, table, str(table.dtype), raw, numpy_file=True)
         add_edge_values(edges, EDGE_FEATURES, column, context)
+    if (times := _read_times(files, "edge", edges.num_edges, context)) is not None:
+        edges.data[str(context.time_name)] = times
     return edges
+
+
+def _read_times(files: _Archive | _Texts, kind: str, count: int, context: ImportContext) -> npt.NDArray[Any] | None:
+    """Return what OGB calls ``node_year`` say, if the option names it, with or without its first word."""
+    name = context.time_name
+    rows = None if name is None else files.rows(time_file(Path(), kind, name).stem)
+    if rows is None:
+        return None
+    return column_times(SourceArray(rows.where, rows.read(count, context.scratch), str(rows.dtype), Path()), context)
 
 
 class _Archive:
@@ -101,7 +115,8 @@ class _Archive:
         if file_exists(labels := raw / LABELS, "labels"):
             members = open_npz(labels, "labels", context)
             self._members["node_label"] = require_member(members, "node_label", labels)
-        unread = [member.where for name, member in self._members.items() if name not in READ]
+        times = {time_file(Path(), kind, str(context.time_name)).stem for kind in ("node", "edge")}
+        unread = [member.where for name, member in self._members.items() if name not in {*READ, *times}]
         if unread:
             context.notes["ignored_arrays"] = unread
             note(f"note: not imported: {', '.join(unread)}; keep in files of your own what you need of it")
@@ -151,6 +166,9 @@ class _Texts:
         self._context, self._raw, self._type, self.num_nodes = context, raw, node_type, num_nodes
 
     def rows(self, name: str) -> PackedRows | None:
+        if name not in READ:  # times, whose files have the names that users give
+            path = self._raw / ("" if self._type is None else f"{name}/{self._type}") / f"{name}.csv.gz"
+            return open_packed_text(path, "times", "int64", self._context) if file_exists(path, "times") else None
         name = name.replace("_", "-")
         path = self._raw / ("" if self._type is None else f"{name}/{self._type}") / f"{name}.csv.gz"
         if not file_exists(path, what := {"node-label": "labels"}.get(name, "features")):
@@ -225,5 +243,5 @@ def _read_splits(path: Path, node_type: str, count: int, context: ImportContext)
 
 
 READER = Reader(
-    _open_ogb, frozenset(), directory=Detector(f"raw/{DATA}, raw/{EDGES} or raw/{TRIPLETS} (ogb)", _has_raw)
+    _open_ogb, TIME_OPTIONS, directory=Detector(f"raw/{DATA}, raw/{EDGES} or raw/{TRIPLETS} (ogb)", _has_raw)
 )

@@ -23,12 +23,13 @@ from tiering.datasets.edges import check_weights
 from tiering.datasets.import_context import RELATION, Detector, ImportContext, Reader
 from tiering.datasets.name_ids import NameIds, decode_numbers
 from tiering.datasets.nodes import LabelArray, NodeArrays, make_dataset
-from tiering.datasets.options import COLUMN_OPTIONS, TABLE_OPTIONS, TEXT_OPTIONS
+from tiering.datasets.options import COLUMN_OPTIONS, TABLE_OPTIONS, TEXT_OPTIONS, TIME_OPTIONS
 from tiering.datasets.readers import edge_list, parquet
 from tiering.datasets.scratch import GrowingFile, chunks, first_wrong
-from tiering.datasets.table_files import Column, TableFile, refuse_unknown
+from tiering.datasets.table_files import Column, TableFile, number_labels, refuse_unknown
 from tiering.datasets.table_specs import (
     ROW,
+    TIME,
     TableSpec,
     clean_name,
     graphstorm_tables,
@@ -193,6 +194,8 @@ def _read_nodes(table: _Table, sorters: dict[str, NameIds], named: set[str], con
                 raise InputError(f"{column.where}: {problem}; give all rows as many")
             table.add_numbers("rows", block.reshape(-1), context)
             table.lacking += int(np.isnan(block).any(axis=1).sum())
+        for time in columns["time"]:
+            table.add_numbers(TIME, time.times(context), context)
     if table.lacking:
         context.warn(f"{table.where}: {table.lacking} rows lack a value of a feature: it is NaN")
 
@@ -208,12 +211,15 @@ def _read_edges(table: _Table, sorters: dict[str, NameIds], named: set[str], con
             types = column.strings()
             column.refuse_nulls(types, "a type of each edge")
             table.add_classes(types.filter(valid), "types of edges", column.where, context)
+        chosen = valid.to_numpy(zero_copy_only=False)
         for column in [*columns["weight"], *columns["data"]]:
             values, key = column.numbers(), "row" if column.name == ROW else clean_name(strip_type(column.name))
             if column in columns["weight"]:
                 check_weights(values, column.where, column.row)
                 key = "weight"
-            table.add_numbers(key, values[valid.to_numpy(zero_copy_only=False)], context)
+            table.add_numbers(key, values[chosen], context)
+        for column in columns["time"]:
+            table.add_numbers(context.time_name or TIME, column.times(context)[chosen], context)
         table.count += valid.true_count
         table.lacking += rows - valid.true_count
     if table.lacking:
@@ -318,27 +324,17 @@ def _make_nodes(numbering: _Numbering, context: ImportContext) -> NodeArrays:
             table.numbers["rows"].append(np.zeros(table.dim, np.float32))
         rows = table.numbers["rows"].finish().reshape(-1, table.dim)
         arrays.features = SourceArray(table.where, rows, "float32", Path(table.where)).features()
+    if table is not None and TIME in table.numbers:
+        arrays.times = table.numbers[TIME].finish()
+        if numbering.count != table.count:
+            added = f"found none of the {numbering.count - table.count} that edges alone name"
+            raise InputError(f"{table.where}: expected a time of each {numbering.node_type}, {added}; add them to it")
     if table is not None and table.codes is not None:
-        labels = _make_labels(table.codes.finish(), list(table.classes), numbering, context)
+        labels = number_labels(
+            table.codes.finish(), list(table.classes), (numbering.node_type, numbering.count), context
+        )
         arrays.labels = LabelArray(table.where, lambda _: labels, numbering.count)
     return arrays
-
-
-def _make_labels(codes: Ids, texts: list[str], numbering: _Numbering, context: ImportContext) -> npt.NDArray[Any]:
-    """Return numbers as they are, else the position of each text among all, sorted; -1 for none."""
-    try:
-        values = np.array([*map(float, texts), np.nan])
-        if (np.isnan(values) | (values == np.floor(values))).all():
-            values = np.nan_to_num(values, nan=-1).astype(np.int64)
-    except ValueError:
-        classes = sorted(texts)
-        values = np.append(np.searchsorted(np.array(classes, object), np.array(texts, object)), -1)
-        context.notes.setdefault("classes", {})[numbering.node_type] = classes
-    out = context.scratch.array(numbering.count, values.dtype)
-    out[codes.size :] = values[-1]
-    for part in chunks(codes.size):
-        out[part] = values[codes[part]]
-    return out
 
 
 def _make_edges(table: _Table, numbered: dict[str, _Numbering], context: ImportContext) -> list[EdgeData]:
@@ -390,7 +386,7 @@ def _is_typed(path: Path) -> bool:
 
 READER = Reader(
     _open_tables,
-    (COLUMN_OPTIONS - {"compact_ids", "first_id"}) | TEXT_OPTIONS | TABLE_OPTIONS | {"label"},
+    (COLUMN_OPTIONS - {"compact_ids", "first_id"}) | TEXT_OPTIONS | TABLE_OPTIONS | TIME_OPTIONS | {"label"},
     Detector("Neo4j's import files (:ID, :START_ID)", _is_typed),
     Detector("a Neo4j import file, a GraphStorm .json", _is_typed),
 )

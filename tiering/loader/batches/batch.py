@@ -59,6 +59,8 @@ class BatchLinks:
     """Number of links; negative pairs follow them."""
     dst_negative: torch.Tensor | None = None
     """Triplets: int64, shape (links, amount): other destinations for the source of each link."""
+    time: torch.Tensor | None = None
+    """With `time`: times of the links, then of the negative pairs; with triplets of the links alone."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,8 @@ class Batch:
     seed_type: str
     """Node type of the seeds."""
     nodes: dict[str, torch.Tensor]
-    """Ids (ranks) by node type, int64, unique: seeds first, then by hop of discovery."""
+    """Ids (ranks) by node type, int64, unique (in a disjoint batch within each instance): seeds first, then by hop of
+    discovery."""
     num_nodes: list[dict[str, int]]
     """``num_nodes[h][type]``: nodes known after h hops; hops + 1 entries."""
     hops: list[dict[Relation, torch.Tensor]] = field(repr=False)
@@ -97,6 +100,13 @@ class Batch:
     """Position of each seed in its split, or in the ids given, int64; in link batches of each link."""
     links: BatchLinks | None = field(default=None, repr=False)
     """The links of a link batch, and negative pairs."""
+    batch: dict[str, torch.Tensor] = field(default_factory=dict, repr=False)
+    """Instances by node type of a disjoint batch, int64: the number of the seed whose subgraph each node is in, of link
+    batches that of the link; empty for other batches."""
+    seed_time: torch.Tensor | None = field(default=None, repr=False)
+    """Times of the seeds, with `time`."""
+    subgraph_type: str = "directional"
+    """Edges in `hops`; ``induced`` and ``bidirectional`` ones are in one entry for all hops."""
 
     @property
     def seeds(self) -> torch.Tensor:
@@ -121,8 +131,14 @@ class Batch:
         """Return the edges by layer, input side first: layer l of L reads the features of hop L - l's sources.
 
         With frontier ``all`` a layer has the edges of one hop, at which every node sampled anew; with ``new``, where a
-        node samples once, also the edges of the hops nearer to the seeds.
+        node samples once, also the edges of the hops nearer to the seeds. Every layer of an ``induced`` or
+        ``bidirectional`` batch is the whole batch: there is one block.
         """
+        if self.subgraph_type != "directional":
+            parts = (_join_hops(all_) for all_ in (self.hops, self.weights, self.positions))
+            edges, weights, positions = parts
+            rows, last = _join_hops(self.edge_features, 0), self.num_nodes[-1]
+            return [Block(edges, last, last, weights, positions, rows)]
         blocks = []
         for hop in reversed(range(len(self.hops))):
             hops = slice(hop if self.frontier == "all" else 0, hop + 1)
@@ -179,6 +195,9 @@ def sampled_batch(
         frontier=frontier,
         weights=[{r: tensor(e.weights) for r, e in hop.items() if e.weights is not None} for hop in sampled.hops],
         positions=[{r: tensor(e.positions) for r, e in hop.items() if e.positions is not None} for hop in sampled.hops],
+        batch={node_type: tensor(instance) for node_type, instance in sampled.instances.items()},
+        seed_time=tensor(sampled.seed_time[seed_type]) if sampled.seed_time else None,
+        subgraph_type=sampled.subgraph_type,
     )
 
 
@@ -187,8 +206,12 @@ def about_targets(plan: Plan, batch: Batch, put: Callable[[npt.NDArray[Any]], to
     if isinstance(plan, LinkPlan):
         linked = plan.linked_nodes(batch.index)
         negative = None if linked.dst_negative is None else put(linked.dst_negative)
-        links = BatchLinks(put(linked.src), put(linked.dst), linked.places.size, negative)
-        return replace(batch, input_id=put(linked.places), links=links)
+        time = None if linked.time is None else put(linked.time)
+        links = BatchLinks(put(linked.src), put(linked.dst), linked.places.size, negative, time)
+        if linked.end_links is not None:  # both ends of a link have its number; they stay two subgraphs
+            of_instance = put(np.concatenate([linked.end_links[t] for t in batch.nodes if t in linked.end_links]))
+            batch = replace(batch, batch={t: of_instance[instance] for t, instance in batch.batch.items()})
+        return replace(batch, input_id=put(linked.places), links=links, seed_time=None)
     places = plan.places_of(batch.index)[batch.seed_type]
     if batch.num_nodes[0][batch.seed_type] != places.size:  # a seed that came twice counts once, where it came first
         places = places[np.sort(np.unique(plan[batch.index][batch.seed_type], return_index=True)[1])]

@@ -43,7 +43,8 @@ class BatchMaker:
         """Sample a batch of the plan on the host."""
         with self.times.work("sampling"):
             options = {"epoch": epoch, "batch": batch, "positions": self.edge_positions}
-            return self.sampler.sample(plan[batch], **options)  # type: ignore[no-any-return]
+            seeds, times = plan.seeds_of(batch)
+            return self.sampler.sample(seeds, seed_time=times, **options)  # type: ignore[no-any-return]
 
 
 @dataclass
@@ -77,15 +78,18 @@ class HostBatches(BatchMaker):
     def _extract(self, place: int, sampled: SampledBatch, ahead: PrefetchSampler | None) -> Batch:
         import torch
 
-        rows = {t: self._empty(source, sampled.nodes[t].size) for t, source in self.features.items()}
+        unique = sampled.unique_nodes
+        rows = {t: self._empty(source, unique[t].size) for t, source in self.features.items()}
         together: list[str] = []
         if self.lookahead is not None and ahead is not None:
             together = self.lookahead.tables.types
             outs = {t: rows[t].view(torch.uint8).numpy() for t in together}
-            self.lookahead.gather(place, {t: sampled.nodes[t] for t in together}, outs)
+            self.lookahead.gather(place, {t: unique[t] for t in together}, outs)
         for t, source in self.features.items():
             if t not in together:
-                rows[t] = source.gather(sampled.nodes[t], **({} if rows[t] is None else {"out": rows[t]}))
+                rows[t] = source.gather(unique[t], **({} if rows[t] is None else {"out": rows[t]}))
+            if sampled.instances:
+                rows[t] = rows[t].index_select(0, torch.from_numpy(sampled.rows[t][1]))
         batch, y = sampled_batch(sampled, self.seed_type, self.sampler.frontier), None
         if self.labels is not None:
             y = torch.from_numpy(np.asarray(self.labels[sampled.seeds[self.seed_type]]))

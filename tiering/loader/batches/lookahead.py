@@ -71,6 +71,11 @@ class GpuSample:
     hops: tuple[Mapping[Any, Any], ...] = ()  # edges in host memory: none
 
     @property
+    def unique_nodes(self) -> dict[str, Ids]:
+        """Ids of `nodes`, which are unique: no GPU samples disjoint batches."""
+        return self.nodes
+
+    @property
     def nbytes(self) -> int:
         """Memory of the batch, on the GPU and the host."""
         on_gpu = sum(tensor.numel() * tensor.element_size() for tensor in self.batch.tensors())
@@ -155,7 +160,7 @@ class PrefetchSampler:
                     waiting.append(pool.submit(kept_or_drawn, ahead))
                 sample = waiting.popleft().result()
                 # False: ended, or readers met an error, which extraction reports.
-                if not self._reading.add([sample.nodes[t] for t in self._types]):
+                if not self._reading.add([sample.unique_nodes[t] for t in self._types]):
                     for future in waiting:
                         future.cancel()
                     return
@@ -333,7 +338,7 @@ class Lookahead:
         start, total, held = time.perf_counter(), 0, 0
         for place, batch in enumerate(order[:_TRIAL_BATCHES]):
             sample = draw(batch)
-            rows.append(tables.thinned(tables.among(sample.nodes)))
+            rows.append(tables.thinned(tables.among(sample.unique_nodes)))
             total += len(rows[-1])
             held += sample.nbytes
             if held < self._kept_bytes or not samples:

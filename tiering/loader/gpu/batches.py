@@ -254,6 +254,8 @@ class GpuBatches(BatchMaker):
     def _extract(
         self, place: int, sampled: GpuSample | SampledBatch, plan: Plan, slots: GpuSlots | None
     ) -> tuple[Any, cuda.Event]:
+        import torch
+
         stream = self._stream
         self.device.begin_thread()
         with self.device.on(stream):
@@ -265,12 +267,19 @@ class GpuBatches(BatchMaker):
                 cuda.wait_event(stream.cuda_stream, sampled.ready)
                 self.device.keep(batch.tensors(), stream)
             features: dict[str, torch.Tensor] = {}
-            for ahead in [{}] if slots is None else slots.parts(place, sampled.nodes, stream):
+            nodes, rows = batch.nodes, {}
+            if isinstance(sampled, SampledBatch) and sampled.instances:
+                sent = {t: [self.device.send(torch.from_numpy(part)) for part in of] for t, of in sampled.rows.items()}
+                nodes, rows = {t: of[0] for t, of in sent.items()}, {t: of[1] for t, of in sent.items()}
+            for ahead in [{}] if slots is None else slots.parts(place, sampled.unique_nodes, stream):
                 if not features:
-                    features = {t: self._rows(s, batch.nodes[t], ahead.get(t)) for t, s in self.features.items()}
+                    features = {t: self._rows(s, nodes[t], ahead.get(t)) for t, s in self.features.items()}
                     continue
-                for t, rows in ahead.items():
-                    cast("GpuFeatures", self.features[t]).gather_part(rows, features[t].data_ptr(), stream.cuda_stream)
+                for t, slot_rows in ahead.items():
+                    cast("GpuFeatures", self.features[t]).gather_part(
+                        slot_rows, features[t].data_ptr(), stream.cuda_stream
+                    )
+            features = {t: self._spread(found, rows[t]) if t in rows else found for t, found in features.items()}
             y = self._labels_of(seeds, batch.num_nodes[0][self.seed_type])
             of_edges = rows_of_edges(batch, self.edge_rows, lambda source, ids: self._rows(source, ids, None))
             batch = replace(batch, features=features, y=y, edge_features=of_edges)
@@ -288,6 +297,15 @@ class GpuBatches(BatchMaker):
             return rows if self.device.has(rows) else self.device.send(rows)
         out = self.device.empty((len(nodes), source.dim), getattr(torch, source.dtype))
         source.gather_into(nodes.data_ptr(), len(nodes), out.data_ptr(), self._stream.cuda_stream, ahead=ahead)
+        return out
+
+    def _spread(self, rows: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+        """Return the row at each place, of rows in the memory of the GPU."""
+        out = self.device.empty((len(places), *rows.shape[1:]), rows.dtype)
+        if len(rows):
+            ends, row_bytes = [len(rows)] * 4, rows.nbytes // len(rows)
+            table = cuda.RowTable(self.device.index, row_bytes, ends, rows.data_ptr(), [], 0, 0)
+            table.gather(places.data_ptr(), len(places), out.data_ptr(), self._stream.cuda_stream)
         return out
 
     def _labels_of(self, seeds: Ids, unique: int) -> torch.Tensor | None:

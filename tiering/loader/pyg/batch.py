@@ -46,6 +46,8 @@ class PygAdapter(Adapter):
         self._input_id = None if input_id is None else Lookup(as_array(input_id), device, mapped=True)
         if input_id is not None and len(input_id) != len(loader.targets):
             raise InputError(f"input_id: expected one for each of {loader.targets!r}, found {len(input_id)}")
+        time = loader.layout.artifact.graph.time
+        self._time = "" if time is None else time.name
         self._edge_label, self._seed_type = edge_label, loader.targets.node_type
         self._relation = loader.targets.links.relation if isinstance(loader.targets, LinkTargets) else None
 
@@ -62,6 +64,8 @@ class PygAdapter(Adapter):
             seeds = data if self.homogeneous else data[self._seed_type]
             seeds.input_id = self._ids_of(batch)
             seeds.batch_size = batch.num_nodes[0][self._seed_type]
+            if batch.seed_time is not None:
+                seeds.seed_time = batch.seed_time
         else:
             self._fill_links(data, self._relation, batch)
         return data
@@ -86,18 +90,24 @@ class PygAdapter(Adapter):
             store.x = known.features(batch.features[node_type])
         if (labels := known.labels(ranks)) is not None:
             store.y = labels
+        if (times := known.times(ranks)) is not None:
+            store[self._time] = times
         for split, inside in known.splits(ranks).items():
             store[f"{split}_mask"] = inside
         store.n_id = known.original_ids(ranks)
         store.num_nodes = len(ranks)
-        store.num_sampled_nodes = new_by_hop(batch.num_nodes)[node_type]
+        if batch.subgraph_type == "directional":
+            store.num_sampled_nodes = new_by_hop(batch.num_nodes)[node_type]
+        if batch.batch:
+            store.batch = batch.batch[node_type]
 
     def _fill_edges(self, store: Any, relation: Relation, batch: Batch) -> None:
         edges = [hop[relation] for hop in batch.hops]
         store.edge_index = concatenate(edges, 1)
-        store.num_sampled_edges = [int(drawn.shape[1]) for drawn in edges]
+        if batch.subgraph_type == "directional":
+            store.num_sampled_edges = [int(drawn.shape[1]) for drawn in edges]
         attributes = self.edges[relation]
-        if attributes is not None:
+        if attributes is not None and relation in batch.positions[0]:
             positions = concatenate([hop[relation] for hop in batch.positions])
             for name, values in attributes(positions).items():
                 store[PYG_NAMES.get(name, name)] = values
@@ -112,7 +122,11 @@ class PygAdapter(Adapter):
         if links.dst_negative is not None:
             of_src.src_index, of_dst.dst_pos_index = links.src, links.dst
             of_dst.dst_neg_index = links.dst_negative.squeeze(-1)
+            if links.time is not None:
+                of_src.seed_time = of_dst.seed_time = links.time
             return
+        if links.time is not None:
+            of_links.edge_label_time = links.time
         of_links.edge_label_index = torch.stack((links.src, links.dst))
         known = self._edge_label
         if known is not None:

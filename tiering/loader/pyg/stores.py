@@ -19,8 +19,9 @@ from tiering.loader.adapters import EdgeAttributes, NodeAttributes
 from tiering.loader.layout import TieredLayout
 from tiering.loader.options import DeviceOptions, ReadOptions
 from tiering.loader.pyg.batch import PYG_NAMES, edge_label, new_by_hop
-from tiering.loader.targets import EDGE_IDS, Ids, NodeIds, find_link_type, find_node_type, make_negatives
+from tiering.loader.targets import EDGE_IDS, Ids, NodeIds, as_array, find_link_type, find_node_type, make_negatives
 from tiering.sampling import Links, NegativeDraws, Negatives, SamplingOptions, link_nodes, make_sampler
+from tiering.sampling.links import numbers_of_links
 from tiering.sampling.plan import whole_number
 
 _HOST = DeviceOptions()
@@ -284,22 +285,21 @@ class TieredSampler(pyg.BaseSampler):  # type: ignore[misc] # PyG has no types
         self._epoch.fill_(whole_number(epoch, 0, 2**63, "epoch", ", 0 or more"))
 
     def sample_from_nodes(self, index: pyg.NodeSamplerInput, **kwargs: Any) -> AnyOutput:
-        """Sample around nodes. A node that comes twice counts once, where it came first."""
-        _refuse_time(index.time)
+        """Sample around nodes. Unless batches are disjoint a node that comes twice counts once, where it came first."""
         node_type = find_node_type(self._graph, index.input_type, "input nodes")
         seeds = self._ids.ranks(node_type, index.node, "input nodes")
-        input_id = index.input_id
+        input_id, given = index.input_id, None if index.time is None else {node_type: as_array(index.time)}
+        times = self._sampler.seed_times({node_type: seeds}, given)
         firsts = np.unique(seeds, return_index=True)[1]
-        if input_id is not None and firsts.size != seeds.size:
+        if input_id is not None and firsts.size != seeds.size and not self._options.disjoint:
             input_id = input_id[torch.from_numpy(np.sort(firsts))]
-        key = _key(self._ids.originals(node_type, seeds))
-        return self._output({node_type: seeds}, key, (input_id, None))
+        key = _key(self._ids.originals(node_type, seeds), *times.values())
+        return self._output({node_type: seeds}, key, (input_id, _tensor(times.get(node_type))), times or None)
 
     def sample_from_edges(
         self, index: pyg.EdgeSamplerInput, neg_sampling: pyg.NegativeSampling | None = None
     ) -> AnyOutput:
         """Sample around the ends of links and of negative pairs."""
-        _refuse_time(index.time)
         relation = find_link_type(self._graph, index.input_type, edges=False)
         src = self._ids.ranks(relation[0], index.row, "links: sources")
         dst = self._ids.ranks(relation[2], index.col, "links: destinations")
@@ -307,20 +307,28 @@ class TieredSampler(pyg.BaseSampler):  # type: ignore[misc] # PyG has no types
         if draws is not None and draws.negatives.triplets and index.label is not None:
             raise InputError("edge_label: triplets have no labels; leave it out, or draw negatives in mode binary")
         links = Links.of_ids(relation, src, dst, self._num_nodes(relation), self._ids.to_ranks)
-        key = _key(self._ids.originals(relation[0], src), self._ids.originals(relation[2], dst))
-        linked = link_nodes(links, np.arange(links.count), draws, (self._options.seed, self.epoch, key))
+        links.time = self._sampler.link_times(index.time, links.count)
+        originals = self._ids.originals(relation[0], src), self._ids.originals(relation[2], dst)
+        key = _key(*originals, *([] if links.time is None else [links.time]))
+        word = self._options.seed, self.epoch, key
+        linked = link_nodes(links, np.arange(links.count), draws, word, self._options.disjoint)
         ends = torch.from_numpy(linked.src), torch.from_numpy(linked.dst)
         if linked.dst_negative is not None:
             negative = torch.from_numpy(linked.dst_negative).squeeze(-1)
-            about: tuple[Any, ...] = (index.input_id, *ends, negative, None)
+            about: tuple[Any, ...] = (index.input_id, *ends, negative, _tensor(linked.time))
         else:
             label = edge_label(index.label, links.count, linked.src.size - links.count)
-            about = (index.input_id, torch.stack(ends), label, None)
-        return self._output(linked.nodes, key, about)
+            about = (index.input_id, torch.stack(ends), label, _tensor(linked.time))
+        return self._output(linked.nodes, key, about, linked.seed_time, linked.end_links)
 
-    def _output(self, seeds: dict[str, Ids], key: int, metadata: tuple[Any, ...]) -> AnyOutput:
+    def _output(
+        self, seeds: dict[str, Ids], key: int, metadata: tuple[Any, ...], times: dict[str, Any] | None = None,
+        end_links: dict[str, Ids] | None = None,
+    ) -> AnyOutput:  # fmt: skip
         """Sample and return PyG's output: edges of all hops one after the other."""
-        sampled = self._sampler.sample(seeds, epoch=self.epoch, batch=key, positions=self._positions)
+        which: dict[str, Any] = {"epoch": self.epoch, "batch": key, "positions": self._positions}
+        sampled = self._sampler.sample(seeds, seed_time=times, **which)
+        batch = {t: _tensor(number) for t, number in numbers_of_links(sampled.instances, end_links).items()} or None
         node = BatchNodesByType()
         node.update({t: torch.from_numpy(self._ids.from_ranks(t, ranks)) for t, ranks in sampled.nodes.items()})
         node.edges, row, col, edge, edges_by_hop = {}, {}, {}, {}, {}
@@ -330,8 +338,8 @@ class TieredSampler(pyg.BaseSampler):  # type: ignore[misc] # PyG has no types
             col[relation] = torch.from_numpy(np.concatenate([edges.dst for edges in hops]).astype(np.int64))
             edge[relation], node.edges[relation] = self._edge_values(relation, [edges.positions for edges in hops])
             edges_by_hop[relation] = [len(edges) for edges in hops]
-        nodes_by_hop = new_by_hop(sampled.num_nodes)
-        parts = (row, col, edge, None, nodes_by_hop, edges_by_hop)
+        counts = new_by_hop(sampled.num_nodes), edges_by_hop
+        parts = (row, col, edge, batch, *(counts if sampled.subgraph_type == "directional" else (None, None)))
         if not self._alone:
             return _HeteroOutput(node, *parts, metadata=metadata)
         (nodes,), (values,) = node.values(), node.edges.values()
@@ -342,7 +350,7 @@ class TieredSampler(pyg.BaseSampler):  # type: ignore[misc] # PyG has no types
 
     def _edge_values(self, relation: Relation, positions: list[Any]) -> tuple[torch.Tensor | None, EdgeValues]:
         """Return edge ids and data. Ids are positions in the source, ``None`` if not kept; ranks': in ``indices``."""
-        if not self._positions:
+        if not self._positions or positions[0] is None:
             return None, EdgeValues()
         places = torch.from_numpy(np.concatenate(positions))
         values = self._edges[relation](places)
@@ -359,7 +367,8 @@ class TieredSampler(pyg.BaseSampler):  # type: ignore[misc] # PyG has no types
             src = self._by_original(relation[0], negatives.src_weight)
             dst = self._by_original(relation[2], negatives.dst_weight)
             negatives = replace(negatives, src_weight=src, dst_weight=dst)
-            self._draws = sampling, relation, NegativeDraws(negatives, self._num_nodes(relation))
+            times = self._ids.end_times(relation) if self._options.time else (None, None)
+            self._draws = sampling, relation, NegativeDraws(negatives, self._num_nodes(relation), times)
         return self._draws[2]
 
     def _by_original(self, node_type: str, weight: Any) -> Any:
@@ -381,13 +390,10 @@ class TieredSampler(pyg.BaseSampler):  # type: ignore[misc] # PyG has no types
         return f"<TieredSampler {self._layout.artifact.path}, fanouts: {fanouts}, ids: {self._ids.kind}>"
 
 
-def _key(*originals: Ids) -> int:
-    """Return a hash of the ids of a batch, its number in the key of random numbers."""
-    return xxhash.xxh3_64_intdigest(np.concatenate(originals).astype("<i8").tobytes())
+def _key(*words: Any) -> int:
+    """Return a hash of the ids and times of a batch, its number in the key of random numbers."""
+    return xxhash.xxh3_64_intdigest(np.concatenate([part.view("<i8") for part in words]).tobytes())
 
 
-def _refuse_time(time: Any) -> None:
-    if time is not None:
-        raise CapabilityError(
-            "input_time, edge_label_time: graphs here have no time stamps that sampling could go by; leave it out"
-        )
+def _tensor(array: Any) -> torch.Tensor | None:
+    return None if array is None else torch.from_numpy(array)

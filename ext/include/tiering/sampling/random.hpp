@@ -1,6 +1,6 @@
-// Counter-based random numbers: every number is a pure function of its key (seed, epoch, batch, hop, relation, node
-// key, draw), so a batch comes out the same for any number of threads, in any order. The first five are folded once per
-// hop and relation, the node key once per node, and the draw is the counter of a SplitMix64 sequence (Steele, Lea,
+// Counter-based random numbers: every number is a pure function of its key (seed, epoch, batch, hop, relation,
+// instance, node key, draw), so a batch comes out the same for any number of threads, in any order. The first five are
+// folded once per hop and relation, the instance (in disjoint batches only) and the node key once per node, and the draw is the counter of a SplitMix64 sequence (Steele, Lea,
 // Flood 2014).
 #pragma once
 
@@ -25,10 +25,15 @@ inline constexpr uint64_t kGolden = 0x9e3779b97f4a7c15ULL;  // 2^64 / golden rat
 /// The use of a stream of random numbers: keeps the numbers of different uses apart.
 enum class StreamUse : uint64_t { neighbours = 1, epoch_order = 2, pinsage = 3, ladies = 4 };
 
+/// Folds one more word into a key.
+TIERING_SHARED constexpr uint64_t fold_word(uint64_t key, uint64_t word) {
+  return mix64(key + kGolden + mix64(word + kGolden));
+}
+
 /// Folds the words of a key into one, in order.
 constexpr uint64_t fold_key(StreamUse use, std::initializer_list<uint64_t> words) {
   uint64_t key = mix64(static_cast<uint64_t>(use) * kGolden);
-  for (const uint64_t word : words) key = mix64(key + kGolden + mix64(word + kGolden));
+  for (const uint64_t word : words) key = fold_word(key, word);
   return key;
 }
 

@@ -26,10 +26,11 @@ struct WeightArray {
 struct RelationView {
   int src_type = 0;
   int dst_type = 0;
-  const int64_t* indptr = nullptr;  // num_nodes[dst_type] + 1
-  IdSpan indices;                   // values in [0, num_nodes[src_type])
-  WeightArray weights = {};         // along indices; only the weighted rule reads them
-  std::string name = {};            // for messages
+  const int64_t* indptr = nullptr;      // num_nodes[dst_type] + 1
+  IdSpan indices;                       // values in [0, num_nodes[src_type])
+  WeightArray weights = {};             // along indices; only the weighted rule reads them
+  std::span<const int64_t> times = {};  // words along indices (TimeRule), ascending in each list; empty: always visible
+  std::string name = {};                // for messages
 
   /// The name of relation number `place` in messages.
   std::string label(size_t place) const { return "relation " + (name.empty() ? std::to_string(place) : name); }
@@ -56,6 +57,14 @@ struct WalkRule {
   std::vector<std::vector<int>> metapaths;  // relations, in the order walked
 };
 
+/// Time in disjoint batches: an instance sees the entries of time t with t <= T, its seed's time, and T - t <= window.
+/// Times are words of 64 bits: int64, or where `real` the bits of a double.
+struct TimeRule {
+  bool real = false;    // doubles
+  bool last = false;    // only the newest visible entries, as many as the fanout
+  int64_t window = -1;  // a word; -1: none
+};
+
 struct SamplerConfig {
   std::vector<int64_t> num_nodes;             // per node type
   std::vector<RelationView> relations;        //
@@ -66,6 +75,9 @@ struct SamplerConfig {
   std::vector<IdSpan> node_keys;  // per node type: random key of node v, v itself where absent
   uint64_t seed = 0;
   std::vector<std::string> type_names;  // for messages; numbers where absent
+  bool disjoint = false;  // each seed is an instance with a subgraph of its own; for draws from a node's own list
+  bool induced = false;   // the edges are all visible ones among the nodes of an instance, as one hop
+  TimeRule time = {};     // for relations with times, in disjoint batches
 
   std::string type_name(size_t type) const {
     return type < type_names.size() ? type_names[type] : std::to_string(type);
@@ -75,6 +87,10 @@ struct SamplerConfig {
   /// Node types that the edges of a group come from and go to.
   size_t src_type(size_t group) const { return static_cast<size_t>(step(group, true).src_type); }
   size_t dst_type(size_t group) const { return static_cast<size_t>(step(group, false).dst_type); }
+  /// Whether some entries have times.
+  bool has_times() const {
+    return std::any_of(relations.begin(), relations.end(), [](const auto& r) { return !r.times.empty(); });
+  }
   /// Whether edges come with weights.
   bool weighs_edges() const { return rule == Rule::pinsage || rule == Rule::ladies; }
 
@@ -104,26 +120,35 @@ struct SampledEdges {
   int64_t extend(int64_t extra, bool with_positions, bool with_weights) {
     make_room(extra, with_positions, with_weights);
     const int64_t at = src.size();
-    src.set_size(at + extra);
-    dst.set_size(at + extra);
-    if (with_positions) positions.set_size(at + extra);
+    set_size(at + extra, with_positions);
     if (with_weights) weights.set_size(at + extra);
     return at;
+  }
+  /// Sets the number of edges, for which there must be room.
+  void set_size(int64_t size, bool with_positions) {
+    src.set_size(size);
+    dst.set_size(size);
+    if (with_positions) positions.set_size(size);
   }
 };
 
 struct SampledBatch {
-  std::vector<GrowingArray<int64_t>> nodes;     // per type: ids in order of discovery, seeds first
-  std::vector<std::vector<int64_t>> num_nodes;  // (hops + 1) x type: nodes known after 0, 1, ... hops
-  std::vector<std::vector<SampledEdges>> hops;  // hop x edge group
+  std::vector<GrowingArray<int64_t>> nodes;      // per type: ids in order of discovery, seeds first
+  std::vector<std::vector<int64_t>> num_nodes;   // (hops + 1) x type: nodes known after 0, 1, ... hops
+  std::vector<std::vector<SampledEdges>> hops;   // hop x edge group
+  std::vector<GrowingArray<int64_t>> instances;  // per type, of disjoint batches: the instance of each node
 };
 
 /// Seeds of one batch, per node type.
 using BatchSeeds = std::vector<std::span<const int64_t>>;
 
+/// Times of the seeds, as words of TimeRule, per node type; empty: nothing has times.
+using SeedTimes = std::vector<std::span<const int64_t>>;
+
 /// All batches of an epoch: seeds of type t in batch b are ids[t][offsets[t][b] .. offsets[t][b + 1]).
 struct EpochSeeds {
   std::vector<std::span<const int64_t>> ids, offsets;
+  SeedTimes times = {};
 };
 
 /// Counters that count_accesses() adds to, one array for each type and each relation; a null pointer is not counted.
@@ -145,14 +170,15 @@ class Sampler {
   explicit Sampler(SamplerConfig config, int threads = 1);
   ~Sampler();
 
-  /// Samples one batch. A seed that comes twice counts once, where it came first.
-  /// Safe to call from many threads at once: each call takes a workspace of its own.
-  SampledBatch sample(const BatchSeeds& seeds, uint64_t epoch, uint64_t batch, bool want_positions);
+  /// Samples one batch. A seed that comes twice counts once, where it came first; in disjoint batches it is two
+  /// instances. Safe to call from many threads at once: each call takes a workspace of its own.
+  SampledBatch sample(const BatchSeeds& seeds, uint64_t epoch, uint64_t batch, bool want_positions,
+                      const SeedTimes& times = {});
 
   /// Returns the unique nodes of one batch, per type, without its edges, and adds its accesses to `counts`, if given.
   /// Safe to call from many threads at once, with the same counters.
   std::vector<GrowingArray<int64_t>> sample_nodes(const BatchSeeds& seeds, uint64_t epoch, uint64_t batch,
-                                                  const AccessCounts* counts);
+                                                  const AccessCounts* counts, const SeedTimes& times = {});
 
   /// Samples batches [first, last) of an epoch and adds their accesses to `counts`; whole batches run in parallel.
   void count_accesses(const EpochSeeds& seeds, uint64_t epoch, int64_t first, int64_t last, const AccessCounts& counts,
@@ -174,6 +200,12 @@ class Sampler {
   ForkMutex mutex_;
   std::vector<std::unique_ptr<Workspace>> idle_;  // guarded by mutex_
 };
+
+/// Different ids in order of appearance, and the place of each id among them.
+struct UniqueIds {
+  GrowingArray<int64_t> ids, positions;
+};
+UniqueIds unique_ids(std::span<const int64_t> ids, int64_t num_nodes);
 
 /// Deterministic permutation of 0 .. n - 1 (Fisher-Yates) for one epoch.
 Buffer<int64_t> epoch_order(int64_t n, uint64_t seed, uint64_t epoch);

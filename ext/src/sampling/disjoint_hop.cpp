@@ -1,0 +1,56 @@
+#include "disjoint_hop.hpp"
+
+#include "relation_hop.hpp"
+
+namespace tiering {
+
+template <typename Draw>
+void run_disjoint_hop(const HopTask& task, Draw& draw, GrowingArray<int64_t>* scratch) {
+  RelationHop<Draw, true>(task, draw, scratch).run();
+}
+
+template void run_disjoint_hop(const HopTask&, UniformDraw&, GrowingArray<int64_t>*);
+template void run_disjoint_hop(const HopTask&, ReplacementDraw&, GrowingArray<int64_t>*);
+template void run_disjoint_hop(const HopTask&, WeightedDraw&, GrowingArray<int64_t>*);
+
+namespace {
+
+constexpr int64_t kChunk = 64;  // entries between prefetching a slot of the table and looking at it
+
+/// Writes the edges of destination `i` whose entries stand at [begin, end).
+template <typename Index>
+void write_known(const HopTask& task, const Index* indices, int64_t i, int64_t begin, int64_t end) {
+  const int64_t key = task.destinations->nodes()[i], instance = key - task.node_of(key);
+  SampledEdges& edges = *task.edges;
+  for (int64_t place = begin; place < end; ++place) {
+    const auto id = static_cast<int64_t>(indices[place]);
+    if (static_cast<uint64_t>(id) >= static_cast<uint64_t>(task.num_src)) [[unlikely]]
+      throw_bad_index(place, id, task.num_src);
+    task.sources->prefetch(instance | id);
+  }
+  int64_t at = edges.extend(end - begin, task.want_positions, false);
+  for (int64_t place = begin; place < end; ++place) {
+    const int32_t source = task.sources->find(instance | static_cast<int64_t>(indices[place]));
+    edges.src[at] = source;
+    edges.dst[at] = static_cast<int32_t>(i);
+    if (task.want_positions) edges.positions[at] = place;
+    at += source >= 0;
+  }
+  edges.set_size(at, task.want_positions);
+}
+
+}  // namespace
+
+void write_induced_edges(const HopTask& task) {
+  task.relation->indices.visit([&](const auto& indices) {
+    for (int64_t i = task.frontier_begin; i < task.frontier_end; ++i) {
+      const int64_t key = task.destinations->nodes()[i];
+      ListRange list = checked_list(*task.relation, task.node_of(key));
+      keep_visible(task, &key, 1, &list);
+      for (int64_t at = list.begin, end = list.begin + list.degree; at < end; at += kChunk)
+        write_known(task, indices.data(), i, at, std::min(at + kChunk, end));
+    }
+  });
+}
+
+}  // namespace tiering

@@ -1,0 +1,111 @@
+"""Lists in order of time: those of a sort by destination, time and position, however the work is cut."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tiering import native
+from tiering.artifacts.writer import ArtifactWriter
+from tiering.errors import InputError
+from tiering.formats.dataset import ColumnIds, Dataset, EdgeData, NodeData
+from tiering.formats.graph import relation_folder
+from tiering.formats.times import GraphTime
+from tiering.graph.build import build_graph
+from tiering.graph.plan import SIZES, RelationPlan, SortSizes
+from tiering.graph.tasks import write_relation
+from tiering.run.job import Job
+from tiering.run.step import LocalExecutor
+from tiering.run.store import Store
+
+WHOLE = np.array([-(2**63), -5, 0, 1, 2, 2**53, 2**53 + 1, 2**63 - 1], np.int64)  # as float64, some would be equal
+REAL = np.array([-np.inf, -2.5, -0.0, 0.0, 1e-300, 3.5, np.inf])
+RELATION = ("node", "to", "node")
+
+
+def dataset(src, dst, times, *, is_sorted=False, nodes=50, **data):
+    edges = EdgeData(RELATION, src, dst, data={"when": times, **data}, time="when", is_sorted=is_sorted)
+    time = GraphTime("when", "edges", times.dtype.name)
+    return Dataset("any", "npy", {"node": NodeData(nodes)}, [edges], time=time)
+
+
+def check(built, src, dst, times, **data):
+    order = np.lexsort((times, dst))  # stable: equal times stay in the order of the input
+    np.testing.assert_array_equal(built.csc()[1], src[order])
+    np.testing.assert_array_equal(built.times().view(np.int64), times[order].view(np.int64))
+    found = built.edge_data()
+    np.testing.assert_array_equal(found["edge_ids"], order)
+    for name, values in data.items():
+        np.testing.assert_array_equal(found[name], values[order])
+
+
+@settings(max_examples=15)
+@given(
+    seed=st.integers(0, 2**32), edges=st.integers(0, 800), chunk=st.integers(1, 300), buckets=st.integers(2, 100),
+    columns=st.integers(1, 100), runs=st.integers(2, 20), resident=st.floats(0, 1), hub=st.floats(0, 1),
+    choices=st.integers(1, 8), threads=st.integers(1, 3),
+)  # fmt: skip
+def test_any_sizes_give_a_stable_sort(seed, edges, chunk, buckets, columns, runs, resident, hub, choices, threads):
+    """Up to all edges lead to one node, and up to all have one time: both are larger than what is sorted together."""
+    random = np.random.default_rng(seed)
+    src, dst = random.integers(0, 50, (2, edges)).astype(np.int32)
+    dst[random.random(edges) < hub] = 25
+    times = random.choice(random.choice([WHOLE, REAL, np.arange(1000)][seed % 3], choices), edges)
+    wide = random.integers(0, 9, (edges, 5)).astype(np.int16)
+    sizes = SortSizes(chunk, chunk, buckets, 8, 1, columns, runs, resident, 0)
+    with tempfile.TemporaryDirectory() as folder:
+        made = build_graph(
+            dataset(src, dst, times, wide=wide), Path(folder) / "g", edge_ids=True, sizes=sizes, threads=threads
+        )
+        check(made, src, dst, times, wide=wide)
+
+
+def test_lists_that_come_by_destination(tmp_path):
+    """Lists are sorted too, and those in order already have the same bytes with times as without."""
+    random = np.random.default_rng(0)
+    dst, src, times = np.sort(random.integers(0, 50, 900)), random.integers(0, 50, 900), random.integers(0, 9, 900)
+    indptr = np.append(0, np.cumsum(np.bincount(dst, minlength=50)))
+    check(build_graph(dataset(src, ColumnIds(indptr, 4), times), tmp_path / "g", edge_ids=True), src, dst, times)
+    ordered = np.sort(times)
+    for claimed in (False, True):
+        made = build_graph(
+            dataset(src, ColumnIds(indptr, 4), ordered, is_sorted=claimed), tmp_path / f"g{claimed}", edge_ids=True
+        )
+        np.testing.assert_array_equal(made.csc()[1], src)
+
+
+def test_tasks(tmp_path):
+    random = np.random.default_rng(1)
+    src, dst, times = random.integers(0, 50, (3, 5000))
+    edges = dataset(src, dst, times).edges[0]
+    plan = RelationPlan(edges, 50, 50, {"edge_ids": 8, "when": 8}, SIZES, None, 3)
+    executor = LocalExecutor(2)
+    with ArtifactWriter(tmp_path / "out", "graph", identity={"stage": "test"}) as writer:
+        write_relation(Job(Store(str(tmp_path / "store")), "job", executor), writer, plan)
+        found = {path.name: path.read_bytes() for path in (writer.path / relation_folder(RELATION)).iterdir()}
+    executor.close()
+    order = np.lexsort((times, dst))
+    expected = {"indices": src[order].astype(np.int32), "when": times[order], "edge_ids": order}
+    assert {name: found[name] for name in expected} == {name: array.tobytes() for name, array in expected.items()}
+
+
+@pytest.mark.parametrize("chunk", [3, 1000])  # chunks smaller than a list, and all at once
+def test_a_wrong_claim_names_list_and_entry(tmp_path, chunk):
+    src, dst = np.zeros(12, np.int64), np.array([7, 3] * 6)
+    times = np.array([1, 1, 2, 5, 3, 4, 5, 6, 7, 8, 9, 10])
+    sizes = SortSizes(chunk, chunk, 8, 8, 1, 8, 8, 0, 0)
+    with pytest.raises(InputError, match=r"node:to:node: .* entry 2 of the list of node 3 at 4 after 5; leave"):
+        build_graph(dataset(src, dst, times, is_sorted=True), tmp_path / "g", sizes=sizes)
+
+
+@given(st.lists(st.lists(st.integers(-(2**63), 2**63 - 1) | st.just(0), max_size=40)), st.sampled_from([1, 2, 5]))
+def test_kernel(lists, threads):
+    keys = np.array([key for one in lists for key in one], np.int64)
+    indptr = np.cumsum([0, *map(len, lists)])
+    expected = np.lexsort((keys, np.repeat(np.arange(len(lists)), np.diff(indptr))))
+    np.testing.assert_array_equal(native.order_lists(keys, indptr, threads), expected)

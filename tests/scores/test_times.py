@@ -1,0 +1,102 @@
+"""Scores and evaluation of training in time: counts against a search of what each seed sees."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import tiering
+from cli.main import main
+from tiering.errors import InputError
+
+NODES, EDGES, HOPS = 60, 400, [-1, -1]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A graph with times of edges; seeds, some of them several times, and their times."""
+    random, folder = np.random.default_rng(5), tmp_path_factory.mktemp("times")
+    src, dst, times = *random.integers(0, NODES, (2, EDGES)), random.integers(0, 20, EDGES)
+    (folder / "d").mkdir()
+    np.save(folder / "d/edge_index.npy", np.stack([src, dst]))
+    np.save(folder / "d/edge_t.npy", times.astype("M8[s]"))
+    graph = tiering.import_graph(folder / "d", folder / "g", time="t", num_nodes=NODES)
+    seeds, at = random.integers(0, NODES, 30), random.integers(0, 20, 30)
+    np.save(folder / "seeds.npy", seeds)
+    np.save(folder / "at.npy", at.astype("M8[s]"))
+    return graph, (src, dst, times), seeds, at
+
+
+def reads_of(edges, seeds, at):
+    """Return how many seeds reach each node in two steps over edges up to their time: batches of one seed."""
+    src, dst, times = edges
+    reads = np.zeros(NODES)
+    for seed, time in zip(seeds, at, strict=True):
+        known = {int(seed)}
+        for _ in HOPS:
+            known |= {int(u) for u in src[(times <= time) & np.isin(dst, list(known))]}
+        reads[list(known)] += 1
+    return reads
+
+
+ASKED = {"fanouts": HOPS, "batch_size": 1, "time": "t", "epochs": 2}
+
+
+@pytest.mark.parametrize("shards", [None, 3])
+def test_presample_counts_what_seeds_see(made, tmp_path, shards):
+    graph, edges, seeds, at = made
+    cluster = None if shards is None else tiering.ClusterOptions(executor="local", shards=shards)
+    scores = tiering.score_graph(
+        graph, tmp_path / "s", "presample", train=seeds, seed_time=at, cluster=cluster, **ASKED
+    )
+    np.testing.assert_array_equal(scores.values("node"), reads_of(edges, seeds, at))
+    early = tiering.score_graph(graph, tmp_path / "e", "presample", train=seeds, seed_time=at - 20, **ASKED)
+    np.testing.assert_array_equal(early.values("node"), np.bincount(seeds, minlength=NODES))
+    assert scores.manifest.provenance["inputs"] != early.manifest.provenance["inputs"]
+
+
+def test_commands_take_files(made, tmp_path, capsys):
+    graph, edges, seeds, at = made
+    folder = graph.path.parent
+    sampling = ["--fanouts", "-1,-1", "--batch-size", "1", "--time", "t", "--train", str(folder / "seeds.npy")]
+    sampling += ["--seed-time", str(folder / "at.npy")]
+    assert main(["score", str(graph.path), "--method", "presample", *sampling, "--out", str(tmp_path / "s")]) == 0
+    np.testing.assert_array_equal(tiering.open(tmp_path / "s").values("node"), reads_of(edges, seeds, at))
+    capsys.readouterr()
+    assert main(["evaluate", str(graph.path), *sampling, "-s", str(tmp_path / "s"), "--epochs", "1", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["accesses"] == reads_of(edges, seeds, at).sum()
+    assert main(["evaluate", str(graph.path), *sampling, "--time-window", "soon"]) == 1
+    assert "expected a number in the unit of the times, found 'soon'" in capsys.readouterr().err
+
+
+def test_methods_that_ignore_time_say_so(made, tmp_path, capsys):
+    graph, _, seeds, at = made
+    seeds = np.unique(seeds)
+    for method, text in (
+        ("wrpr", "time has no effect on wrpr"),
+        ("vip", "vip ignores time"),
+        ("hybrid", "its prior ignores time"),
+    ):
+        given = {} if method == "wrpr" else {"fanouts": [2], "batch_size": 4}
+        given |= {"seed_time": at[: seeds.size]} if method == "hybrid" else {}
+        tiering.score_graph(graph, tmp_path / method, method, train=seeds, time="t", **given)
+        assert text in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "these nodes have no times of their own; give one for each seed"),
+        ({"seed_time": [1]}, "expected one for each of 30 seeds"),
+        ({"time": None, "seed_time": np.zeros(30)}, "seed_time: expected with time"),
+        ({"seed_time": np.full(30, np.nan)}, "entry 0 is nan"),
+        ({"train": [NODES], "seed_time": [1]}, "expected ids 0..59, found 60"),
+    ],
+)
+def test_refused(made, tmp_path, given, message):
+    graph, _, seeds, _ = made
+    with pytest.raises(InputError, match=message):
+        tiering.score_graph(graph, tmp_path / "s", "presample", **{"train": seeds, **ASKED, **given})

@@ -1,0 +1,108 @@
+"""Times of edges or nodes: checked, as int64 or float64; the time of an edge is its own, or else that of its source."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tiering.artifacts.manifest import relation_key
+from tiering.artifacts.storage import file_exists
+from tiering.datasets.arrays import SourceArray
+from tiering.datasets.import_context import ImportContext
+from tiering.datasets.scratch import chunks, first_wrong
+from tiering.datasets.table_specs import TIME
+from tiering.errors import InputError, MissingError
+from tiering.formats.dataset import Dataset
+from tiering.formats.times import GraphTime
+
+Array = npt.NDArray[Any]
+
+
+def check_times(values: Array, where: str, context: ImportContext, unit: str | None = None, first: int = 0) -> Array:
+    """Return times as int64, or float64 of floats; dates as numbers, in their own unit. `first`: number of the first.
+
+    `InputError` names the first that is NaN, NaT or 2^63 and more; dates of another unit than those before are refused.
+    """
+    kind, wrong = values.dtype.kind, None
+    if kind == "f":
+        wrong = first_wrong(values, np.isnan)
+    elif values.dtype == np.uint64:
+        wrong = first_wrong(values, lambda block: block >= np.uint64(2**63))
+    elif kind == "M":
+        wrong, unit = first_wrong(values, np.isnat), np.datetime_data(values.dtype)[0]
+        if unit == "generic":
+            raise InputError(f"{where}: expected dates with a unit, found {values.dtype}; say array.astype('M8[s]')")
+    if wrong is not None:
+        problem = f"expected numbers below 2^63 or dates, found {values[wrong]} at position {first + wrong}"
+        raise InputError(f"{where}: {problem}; correct or remove it")
+    place, known = next(iter(context.time_units.items()), (where, unit))
+    if known != unit:
+        found = f"{known or 'numbers without one'} in {place}, {unit or 'numbers without one'}"
+        raise InputError(f"{where}: expected times in one unit, found {found} here; convert them")
+    context.time_units[where] = unit
+    return context.scratch.compact(values.view(np.int64) if kind == "M" else values, f"{'f' if kind == 'f' else 'i'}8")
+
+
+def column_times(column: SourceArray, context: ImportContext) -> Array:
+    """Return the times in an array; `InputError` if it holds none."""
+    return check_times(column.numbers("one time each", "iufM", "times as numbers or dates"), column.where, context)
+
+
+def read_times(folder: Path, kind: str, context: ImportContext) -> SourceArray | None:
+    """Map ``KIND_NAME.npy`` of a folder, times along its edges or nodes, where the option names it."""
+    path = None if context.time_name is None else time_file(folder, kind, context.time_name)
+    if path is None or not file_exists(path, "times"):
+        return None
+    return SourceArray.open_npy(path, "one time each", context, dates=True)
+
+
+def time_file(folder: Path, kind: str, name: str) -> Path:
+    """Return the file for times of that name: ``edge_time.npy`` for ``time`` as well as for ``edge_time``."""
+    return folder / f"{kind}_{name.removeprefix(f'{kind}_')}.npy"
+
+
+def add_times(dataset: Dataset, context: ImportContext) -> None:
+    """Set the times of a dataset, found under their name along its edges or its nodes.
+
+    Cost of times of nodes: 8 bytes of memory or temporary disk for each edge.
+    """
+    options, name = context.options, context.time_name or (TIME if context.time_units else None)
+    if name is None:
+        if options.time_sorted:
+            raise InputError("--time-sorted: expected times that are sorted, found no --time; name them")
+        return
+    edges = {relation_key(edge.relation): edge for edge in dataset.edges if name in edge.data}
+    nodes = {node_type: data for node_type, data in dataset.nodes.items() if name in data.extra}
+    times = {k: e.data[name] for k, e in edges.items()} | {t: data.extra[name] for t, data in nodes.items()}
+    if edges and nodes:
+        places = f"edges of {next(iter(edges))} and nodes of {next(iter(nodes))}"
+        raise InputError(f"--time {name}: expected times of edges or of nodes, found both: of {places}; rename one")
+    if not times:
+        unread = [*context.notes.get("ignored_arrays", ()), *context.notes.get("ignored_files", ())]
+        names = f"not read are {', '.join(map(str, unread[:8]))}" if unread else "there are no other arrays"
+        raise MissingError(
+            f"--time {name}: {context.notes['source']} has no array of that name along its edges or nodes (a numpy "
+            f"file is called edge_NAME.npy or node_NAME.npy); {names}"
+        )
+    if len(kinds := {array.dtype.name: key for key, array in times.items()}) > 1:
+        found = ", ".join(f"{dtype} of {key}" for dtype, key in kinds.items())
+        raise InputError(f"--time {name}: expected times of one dtype, found {found}; convert them")
+    if options.self_loops == "add" and any(edge.relation[0] == edge.relation[2] for edge in edges.values()):
+        raise InputError(f"--self-loops add: the new edges have no {name}; leave it out, or add them with their times")
+    for node_type, data in nodes.items():
+        if data.extra[name].shape[0] != data.num_nodes:
+            found = f"expected one time for each of {data.describe_count()}, found {data.extra[name].shape[0]}"
+            raise InputError(f"--time {name}: nodes of {node_type}: {found}; correct one of the two")
+    for edge in dataset.edges:
+        if (source := nodes.get(edge.relation[0])) is not None:
+            out = context.scratch.array(edge.num_edges, source.extra[name].dtype)
+            for part in chunks(edge.num_edges if source.num_nodes else 0):  # an id out of range is refused later on
+                out[part] = source.extra[name].take(edge.src[part], mode="clip")
+            edge.data[name] = out
+        if name in edge.data:
+            edge.time, edge.is_sorted = name, options.time_sorted
+    unit = next(iter(context.time_units.values()), None)
+    dataset.time = GraphTime(name, "edges" if edges else "nodes", next(iter(kinds)), unit)

@@ -1,0 +1,82 @@
+"""Times of a graph: when each edge, or each node, came to be. See ``data_specs/graph.md``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from tiering.artifacts.artifact import Artifact
+from tiering.artifacts.manifest import Manifest, Problem, Relation, array_problems, body_problem
+from tiering.errors import MissingError
+
+if TYPE_CHECKING:
+    from tiering.formats.graph import Graph
+
+REQUIRES = "time"  # feature of the format that a reader of a graph with times must know
+_STEP = 1 << 20  # entries that are checked together
+
+
+class GraphTime(NamedTuple):
+    """The times of a graph: one name, kind, dtype and unit in all of its relations and node types."""
+
+    name: str  # name of the arrays
+    along: str  # what has a time of its own: ``edges`` or ``nodes``
+    dtype: str  # ``int64`` or ``float64``
+    unit: str | None = None  # unit of dates, counted from 1970, as numpy spells it: ``s``, ``us``...
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> GraphTime | None:
+        """Return the times of the graph with this manifest; ``None`` if it was imported without."""
+        return cls(**manifest.body["time"]) if "time" in manifest.body else None
+
+
+def require_time(graph: Artifact, name: str) -> GraphTime:
+    """Return the times of a graph, which are to be of that name; `MissingError` says which there are."""
+    found = GraphTime.of(graph.manifest)
+    if found is None:
+        raise MissingError(f"{graph.path}: expected times {name}, found a graph without; import it with --time {name}")
+    if found.name != name:
+        raise MissingError(f"{graph.path}: expected times {name}, found {found.name} of {found.along}; name those")
+    return found
+
+
+def declared_time_problems(graph: Graph, folders: Sequence[str]) -> Iterator[Problem]:
+    """Yield arrays of times that are missing or not as the manifest says; `folders` are those of the relations."""
+    if (time := graph.time) is None:
+        return
+    counts = {f"nodes/{t}/{time.name}": graph.num_nodes(t) for t in graph.node_types if time.along == "nodes"}
+    found = {name: count for name, count in counts.items() if name in graph.manifest.files}
+    for (source, *_), folder, entry in zip(graph.relations, folders, graph.manifest.body["relations"], strict=True):
+        if time.name in entry["edge_data"] or f"nodes/{source}/{time.name}" in found:
+            found[f"{folder}/{time.name}"] = entry["num_edges"]
+    if not found:
+        yield body_problem("body.time", f"no array {time.name} is listed")
+    for name, count in found.items():
+        yield from array_problems(graph.manifest, name, (count,), [time.dtype])
+
+
+def time_problems(graph: Graph, relation: Relation, folder: str) -> Iterator[Problem]:
+    """Yield the first time of a relation that is none, not that of its source, or earlier than the one before."""
+    times, of_nodes = graph.times(relation), graph.node_times(relation[0])
+    if times is None or graph.time is None:
+        return
+    indptr, indices = graph.csc(relation)
+    for begin in range(0, times.shape[0], _STEP):
+        block, ids = times[begin : begin + _STEP], indices[begin : begin + _STEP]
+        expected = block if of_nodes is None else of_nodes[ids]
+        before = np.concatenate([times[max(0, begin - 1) : max(1, begin)], block[:-1]])
+        late = np.flatnonzero(block < before) + begin
+        late = late[indptr[np.searchsorted(indptr, late)] != late]
+        if (wrong := ~(block == expected)).any():
+            at = int(np.argmax(wrong))
+            what = "a number" if of_nodes is None else f"{expected[at]}, as its source has,"
+            at += begin
+        elif late.size:
+            at = int(late[0])
+            what = f"{times[at - 1]} or later, as the entry before it in the list,"
+        else:
+            continue
+        yield Problem(f"{folder}/{graph.time.name}", f"expected {what} found {times[at]} at entry {at}", "value")
+        return
