@@ -89,7 +89,7 @@ def test_methods_that_ignore_time_say_so(made, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({}, "these nodes have no times of their own; give one for each seed"),
+        ({"train": [3, 4]}, "these nodes have no times of their own; give one for each seed"),
         ({"seed_time": [1]}, "expected one for each of 30 seeds"),
         ({"time": None, "seed_time": np.zeros(30)}, "seed_time: expected with time"),
         ({"seed_time": np.full(30, np.nan)}, "entry 0 is nan"),
