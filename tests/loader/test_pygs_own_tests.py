@@ -73,5 +73,4 @@ def test_pygs_own_tests_pass_or_fail_for_reasons_that_the_page_gives(tmp_path):
         name: message for name, message in failures.items()
         if not any(re.search(reason, message, re.DOTALL) for reason in REASONS.values())
     }  # fmt: skip
-    print("FAILS", {k: m[:150] for k, m in failures.items()})
     assert not unknown and len(cases) - len(failures) >= 40

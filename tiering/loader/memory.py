@@ -58,7 +58,8 @@ def decide_memory(
     if gpu_kept_bytes is None:  # sampling reads the adjacency through the page cache, whose size decides how fast
         workers, mapped = int(options.pipeline.workers), sum(len(file) for _, file in mapped_files(layout.graph))
     sizes = {t: Delivery.of(layout, layout.type_layout(t), options.reading.dtype) for t in layout.feature_types}
-    batch_bytes = sum(sample.nodes[t].size * delivery.out_bytes for t, delivery in sizes.items())
+    copies = [sample.nodes, *([sample.unique_nodes] if sample.instances else [])]  # rows of a node's instances, and one
+    batch_bytes = sum(nodes[t].size * delivery.out_bytes for t, delivery in sizes.items() for nodes in copies)
     outputs = 0 if on_gpu else (int(options.pipeline.prefetch) + 2) * int(1.25 * batch_bytes)
     work = outputs + (2 * workers + 2) * 4 * sample.nbytes
     rows = sum(preload_bytes(layout, t, options.reading) for t in cold)

@@ -102,10 +102,13 @@ def late(monkeypatch: pytest.MonkeyPatch) -> Late:
         ("odd rows", "auto", "gpu"),
         ("one type", 4, "cpu"),
         ("odd rows", 1, "cpu"),
+        ("four types", 4, "cpu, disjoint"),
     ],
 )
 def test_batches_are_those_of_memory(gpu, kit, build, options, graph, window, sample_on):
     layout = build(GRAPHS[graph](kit, images=2))
+    sample_on, _, disjoint = sample_on.partition(", ")
+    options |= {"disjoint": bool(disjoint)}
     loader = tight_loader(layout, device="cuda", window=window, sample_on=sample_on, **options)
     loader.reset_counters()
     for epoch in range(2):

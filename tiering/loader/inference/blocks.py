@@ -77,6 +77,10 @@ class RunPlan:
         runs = self.runs
         return {runs.node_type: runs.nodes(*map(int, runs.bounds[batch : batch + 2]))}
 
+    def seeds_of(self, batch: int) -> tuple[dict[str, Ids], None]:
+        """Return the destinations of a batch, which have no times."""
+        return self[batch], None
+
     def places_of(self, batch: int) -> dict[str, Ids]:
         """Return the numbers of a batch's destinations."""
         return {self.runs.node_type: np.arange(*self.runs.bounds[batch : batch + 2])}

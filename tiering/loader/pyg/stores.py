@@ -338,10 +338,8 @@ class TieredSampler(pyg.BaseSampler):  # type: ignore[misc] # PyG has no types
             col[relation] = torch.from_numpy(np.concatenate([edges.dst for edges in hops]).astype(np.int64))
             edge[relation], node.edges[relation] = self._edge_values(relation, [edges.positions for edges in hops])
             edges_by_hop[relation] = [len(edges) for edges in hops]
-        by_hop = (
-            (new_by_hop(sampled.num_nodes), edges_by_hop) if sampled.subgraph_type == "directional" else (None, None)
-        )
-        parts = (row, col, edge, batch, *by_hop)
+        counts = new_by_hop(sampled.num_nodes), edges_by_hop
+        parts = (row, col, edge, batch, *(counts if sampled.subgraph_type == "directional" else (None, None)))
         if not self._alone:
             return _HeteroOutput(node, *parts, metadata=metadata)
         (nodes,), (values,) = node.values(), node.edges.values()
