@@ -11,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tiering import native
+from tiering.artifacts import checksum
+from tiering.artifacts.file_writer import FileWriter
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import InputError
 from tiering.formats.dataset import ColumnIds, Dataset, EdgeData, NodeData
@@ -77,6 +79,29 @@ def test_lists_that_come_by_destination(tmp_path):
             dataset(src, ColumnIds(indptr, 4), ordered, is_sorted=claimed), tmp_path / f"g{claimed}", edge_ids=True
         )
         np.testing.assert_array_equal(made.csc()[1], src)
+
+
+def test_a_run_that_was_stopped_goes_on(tmp_path, monkeypatch):
+    """In the middle of a list that is cut by time, too."""
+    random = np.random.default_rng(2)
+    src, dst, times = random.integers(0, 50, (3, 3000))
+    dst[500:2500] = 25
+    sizes = SortSizes(100, 100, 8, 8, 1, 8, 8, 0.5, 0)
+    monkeypatch.setattr(checksum, "BLOCK_BYTES", 1024)
+    append, appended = FileWriter.append, []
+
+    def stop(self, *args):
+        appended.append(args)
+        if len(appended) in (60, 200):
+            raise KeyboardInterrupt
+        append(self, *args)
+
+    monkeypatch.setattr(FileWriter, "append", stop)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            build_graph(dataset(src, dst, times), tmp_path / "g", edge_ids=True, sizes=sizes)
+    check(build_graph(dataset(src, dst, times), tmp_path / "g", edge_ids=True, sizes=sizes), src, dst, times)
+    assert len(appended) > 300
 
 
 def test_tasks(tmp_path):

@@ -102,7 +102,7 @@ def evaluate(
     if tiers is not None:  # refuse sizes that no score fits, before anything is counted
         rows.plan_tiers([np.broadcast_to(np.float64(0), count) for count in rows.counts], tiers)
     reading = ReadingSpec.parse(rows, asked.rows_in_memory, asked.page_bytes, asked.ssd_model)
-    budget, trained = parse_memory(memory), sum(ids.size for ids in nodes.values())
+    budget, trained = parse_memory(memory), sum(array.size for one in (nodes, times) for array in one.values())
     need = evaluation_memory(graph, rows, how, scores=len(scores), ssd=tiers is not None and tiers.ssd, train=trained)
     room = None if reading is None else ReadingMemory.plan(budget, need, rows, reading.max_bytes)
     samplers = need.threads(budget if room is None else budget.without(room.bytes), workers)

@@ -68,7 +68,7 @@ def _sections(path: Path) -> dict[str, dict[str, Any]]:
 
     known = {
         "dataset": ("path", "format", "edge_ids", CHECKSUM_FEATURES, *(field.name for field in fields(ImportOptions))),
-        "score": ("method", "from", "train", "seed_time", "seed", *OPTIONS),
+        "score": ("method", "from", "train", "seed", *OPTIONS, "seed_time"),
         "reorder": ("first", "features"),
         "layout": tuple(options_of(LayoutOptions)),
         "output": ("dir",),

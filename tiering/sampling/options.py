@@ -64,7 +64,8 @@ class Subgraphs:
     temporal_strategy: str = option(
         "uniform", "Neighbours taken of those not newer: drawn, or the newest.", "uniform|last", panel=PANEL)
     time_window: Any = option(
-        None, "Most time from a neighbour to its seed.", "N", panel=PANEL, cli=str | None, from_cli=_number)
+        None, "Most time from a neighbour to its seed, in the unit of the times.", "N", panel=PANEL, cli=str | None,
+        from_cli=_number)
     subgraph_type: str = option(
         "directional", "Edges of a batch: those drawn, all visible among its nodes, or those drawn and their mirrors.",
         "directional|induced|bidirectional", panel=PANEL)

@@ -52,7 +52,8 @@ def _posterior(graph: Graph, request: ScoreRequest, sums: AccessSums) -> ScoreCo
     """Compute the prior, and weigh it with the counts in its memory."""
     epochs, weight = request.options.epochs, request.options.prior_weight
     weight = FIXED_WEIGHT if weight is None else weight
-    besides = replace(request, budget=request.budget.without(sums.nbytes))
+    train = {t: np.unique(ids) if t in request.seed_time else ids for t, ids in request.train.items()}
+    besides = replace(request, train=train, budget=request.budget.without(sums.nbytes))
     by_vip = request.sampled.sampler in SAMPLERS
     prior = vip(graph, besides) if by_vip else _ranked_prior(graph, besides, sums)
     columns = (*prior.feature.values(), *prior.adjacency.values())

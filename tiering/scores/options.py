@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tiering.sampling.options import Fanouts, SamplingKeywords, SamplingOptions
+from tiering.sampling.options import Fanouts, SamplingKeywords, SamplingOptions, SubgraphKeywords
 from tiering.text.options import choice, number, option, options_of, whole
 
 HELP = {
@@ -56,7 +56,7 @@ class ScoreOptions:
     )  # fmt: skip
 
 
-class ScoreKeywords(SamplingKeywords, total=False):
+class ScoreKeywords(SamplingKeywords, SubgraphKeywords, total=False):
     """`OPTIONS` as keywords, for editors."""
 
     fanouts: Fanouts
