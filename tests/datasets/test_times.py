@@ -51,6 +51,12 @@ def in_text_of_dates(path: Path) -> Any:
     return write_csv(path / "t.csv", DATES)
 
 
+def in_snaps_text(path: Path) -> Any:
+    rows = [" ".join(map(str, row)) for row in zip(SRC, DST, TIME, strict=True)]
+    (path / "t.txt").write_text("\n".join(["# source destination t", *rows]) + "\n")
+    return path / "t.txt"
+
+
 def in_parquet(path: Path) -> Any:
     pa_parquet.write_table(pa.table({"src": SRC, "dst": DST, "t": DATES}), path / "t.parquet")
     return path / "t.parquet"
@@ -67,15 +73,15 @@ def in_lists(path: Path) -> Any:
     return folder
 
 
-@pytest.mark.parametrize(
-    ("write", "unit"),
-    [(in_text, None), (in_text_of_dates, "us"), (in_parquet, "us"), (in_numpy_files, "us"), (in_lists, None)],
-)
+NUMBERS, WITH_UNIT = (in_text, in_lists, in_snaps_text), (in_text_of_dates, in_parquet, in_numpy_files)
+
+
+@pytest.mark.parametrize(("write", "unit"), [*((w, None) for w in NUMBERS), *((w, "us") for w in WITH_UNIT)])
 def test_times_of_edges(tmp_path, write, unit):
-    source, form = write(tmp_path), "csc" if write is in_lists else "auto"
-    graph = tiering.import_graph(source, tmp_path / "g", form, time="t", edge_ids=True, num_nodes=6)
+    source, form, name = write(tmp_path), "csc" if write is in_lists else "auto", "2" if write is in_snaps_text else "t"
+    graph = tiering.import_graph(source, tmp_path / "g", form, time=name, edge_ids=True, num_nodes=6)
     check(graph, DATES.view(np.int64) if unit else TIME)
-    assert graph.time == ("t", "edges", "int64", unit)
+    assert graph.time == ("time" if name == "2" else "t", "edges", "int64", unit)
     assert graph.node_times() is None
     assert graph.summary()["time"]["unit"] == unit
 

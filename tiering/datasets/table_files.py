@@ -55,7 +55,8 @@ class TableFile:
                 self._schema = file.schema_arrow
             self.names = self._first = list(self._schema.names)
         else:
-            options = replace(context.options, string_ids=True, src_column=None, dst_column=None)
+            names = context.options.string_ids or context.options.time is None or bool(spec.files)  # else as edgelist
+            options = replace(context.options, string_ids=names, src_column=None, dst_column=None)
             self._start, self._parser = edge_list.find_start(path, options, self._make_parser, narrow=True)
         places = {str(place): name for place, name in enumerate(self.names)}
         self.known = places | {strip_type(name): name for name in self.names} | {n: n for n in [*self.names, ROW]}

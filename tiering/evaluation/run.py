@@ -98,7 +98,7 @@ def evaluate(
     spec = MetricSpec(rows, asked, tiers)
     if tiers is not None:  # refuse sizes that no score fits, before anything is counted
         rows.plan_tiers([np.broadcast_to(np.float64(0), count) for count in rows.counts], tiers)
-    budget, trained = parse_memory(memory), sum(ids.size for ids in nodes.values())
+    budget, trained = parse_memory(memory), sum(array.size for one in (nodes, times) for array in one.values())
     need = evaluation_memory(graph, rows, how, scores=len(scores), ssd=tiers is not None and tiers.ssd, train=trained)
     samplers = need.threads(budget, workers)
     epochs = ReferenceEpochs(sampler, nodes, how, range(first, first + asked.epochs), samplers, times)

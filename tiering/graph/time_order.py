@@ -60,8 +60,8 @@ class TimeOrder(NamedTuple):
             self._refuse(column + owner, at - int(starts[owner]), times[at - 1 : at + 1])
         order = native.order_lists(keys, np.append(starts, keys.size), threads)
         for out in outs:
-            rows = out.reshape(-1).view(f"V{out.size // keys.size}")
-            rows[:] = rows[order]
+            rows = out.reshape(keys.size, -1)
+            rows[:] = rows.take(order, axis=0)
 
     def splitters(self, chunks: Iterable[Sequence[Bytes | None]], column: int) -> Int64Array | None:
         """Return keys that cut a list, whose values come in chunks, in some 2^10 parts; ``None`` if it is in order."""

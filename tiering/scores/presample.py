@@ -54,9 +54,12 @@ def presample(graph: Graph, request: ScoreRequest) -> ScoreColumns:
 
 
 def presample_need(graph: SizedGraph, request: ScoreRequest) -> MemoryNeed:
-    """Return 8 (N + D) for counters, 24 T for an epoch's order, 8 E with edge weights, a batch per thread or one."""
+    """Return 8 (N + D) for counters, 24 T for an epoch's order, 8 E with edge weights, a batch per thread or one.
+
+    Times of seeds take 16 T more.
+    """
     vectors = 8 * (graph.num_nodes() + list_nodes(graph))
-    own = vectors + 24 * request.train_size + sums_bytes(graph, request.sampled) + SLACK
+    own = vectors + request.order_bytes + sums_bytes(graph, request.sampled) + SLACK
     batch = batch_bytes(graph, request.sampled)
     what = f"presample: counters of {format_count(graph.num_nodes())} nodes and their lists, and a batch"
     return MemoryNeed(own + batch, own + request.threads * batch, what)
@@ -67,7 +70,7 @@ def count_epochs(graph: Graph, request: ScoreRequest, *, squares: bool = False) 
     options, sampling, train = request.options, request.sampled, request.train
     sampler = make_sampler(graph, sampling)
     vectors = 8 * (graph.num_nodes() + list_nodes(graph))
-    fixed = vectors * (3 if squares else 1) + 24 * request.train_size + sums_bytes(graph, sampling)
+    fixed = vectors * (3 if squares else 1) + request.order_bytes + sums_bytes(graph, sampling)
     room = (request.budget.left() - fixed) // max(1, batch_bytes(graph, sampling))
     threads = max(1, min(request.threads, room))
     total = AccessCounts.zeros(graph)

@@ -63,6 +63,11 @@ class ScoreRequest:
         return sum(ids.size for ids in self.train.values())
 
     @property
+    def order_bytes(self) -> int:
+        """Bytes of an epoch's order of the training nodes, and of their times in it."""
+        return (40 if self.sampled.time else 24) * self.train_size
+
+    @property
     def epoch_batches(self) -> int:
         """Batches of an epoch."""
         return -(-self.train_size // self.sampled.batch_size)
