@@ -147,6 +147,20 @@ def test_edge_data_stays_within_its_budget(tmp_path, peak_memory, monkeypatch, m
     assert (np.diff(data.edges[0].dst[order]) >= 0).all()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("scramble", [False], scope="module")
+@pytest.mark.parametrize("room", [100 * MIB, 200 * MIB])
+def test_lists_in_order_of_time_stay_within_their_budget(tmp_path, peak_memory, medium, scramble, room):
+    data = mapped(medium)
+    edges = data.edges[0]
+    edges.data["t"], edges.time = np.array(edges.src) * 7919 % 1_000_003, "t"
+    budget = parse_memory(own_memory() + room)
+    with peak_memory() as peak:
+        made = build_graph(data, tmp_path / "made", memory=budget, edge_ids=True)
+    assert peak.bytes < budget.limit
+    np.testing.assert_array_equal(made.edge_data()["edge_ids"], np.lexsort((edges.data["t"], edges.dst)))
+
+
 @pytest.mark.parametrize("resident", [0.0, 0.3, 1.0])
 @pytest.mark.parametrize("edges", [0, 1000, 1050])
 def test_scratch_is_as_planned(tmp_path, monkeypatch, resident, edges):
