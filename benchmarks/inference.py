@@ -50,7 +50,7 @@ def make_layout(sizes: Sizes, folder: Path, dim: int) -> None:
     edges.unlink()
     run_tiering(sizes, ["score", graph, "--method", "wrpr", "--train", "1%", "--out", scores])
     run_tiering(sizes, ["reorder", graph, "--scores", scores, "--out", ordered])
-    run_tiering(sizes, ["layout", ordered, "--ssd", folder / "ssd", "--out", layout])
+    run_tiering(sizes, ["layout", ordered, "--cpu", "0", "--ssd", folder / "ssd", "--out", layout])
 
 
 def write_features(path: Path, rows: int, dim: int) -> None:

@@ -227,7 +227,7 @@ def make_layout(name: str, size: GraphSize, folder: Path, data: Path) -> Path:
         run_tiering(sizes, ["import", source, "--num-nodes", size.nodes, "--out", graph])
     run_tiering(sizes, ["score", graph, "--method", "wrpr", "--out", scores])
     run_tiering(sizes, ["reorder", graph, "--scores", scores, "--out", ordered])
-    run_tiering(sizes, ["layout", ordered, "--ssd", folder / f"{name}-ssd", "--out", out])
+    run_tiering(sizes, ["layout", ordered, "--cpu", "0", "--ssd", folder / f"{name}-ssd", "--out", out])
     shutil.rmtree(work)
     return out
 

@@ -49,7 +49,7 @@ def test_errors_spell_every_option_as_its_keyword() -> None:
     """From Python; commands in backquotes stay as they are typed."""
     from tiering.datasets.options import ImportOptions
     from tiering.errors import BudgetError, StorageError
-    from tiering.evaluation.options import EvaluationOptions
+    from tiering.evaluation.options import EvaluationOptions, PlanOptions
     from tiering.layout.options import LayoutOptions
     from tiering.loader.options import MemoryOptions, PipelineOptions, ReadOptions, SeedOptions
     from tiering.run.options import ClusterOptions
@@ -57,7 +57,7 @@ def test_errors_spell_every_option_as_its_keyword() -> None:
     from tiering.scores.options import ScoreOptions
     from tiering.text.options import options_of, spell_flag
 
-    tables = (ImportOptions, ScoreOptions, EvaluationOptions, LayoutOptions, SamplingOptions)
+    tables = (ImportOptions, ScoreOptions, EvaluationOptions, PlanOptions, LayoutOptions, SamplingOptions)
     loader = (SeedOptions, MemoryOptions, ReadOptions, PipelineOptions)
     known = {name: entry for table in (*tables, *loader) for name, entry in options_of(table).items()}
     known |= {name: entry for name, entry in options_of(ClusterOptions).items() if name != "executor"}
@@ -77,7 +77,7 @@ def test_errors_of_a_layout_and_its_loaders_name_keywords(tmp_path: Path) -> Non
     graph = tiering.import_graph(data, out=tmp_path / "graph")
     scores = tiering.score_graph(graph, out=tmp_path / "scores", method="degree")
     tiering.reorder_graph(graph, scores, out=tmp_path / "reordered")
-    tiering.write_layout(tmp_path / "reordered", out=tmp_path / "layout", ssd=[tmp_path / "ssd"]).close()
+    tiering.write_layout(tmp_path / "reordered", out=tmp_path / "layout", cpu=0, ssd=[tmp_path / "ssd"]).close()
     with tiering.open(tmp_path / "layout") as layout:
         calls = {
             r"memory=\"\d+MiB\" or more": lambda: next(iter(layout.loader("train", fanouts=[2], memory="1MiB"))),
@@ -100,7 +100,8 @@ def test_keywords_that_editors_know_are_those_that_are_taken() -> None:
 
     from tiering.datasets.generated import Recipe
     from tiering.datasets.options import ImportKeywords, ImportOptions
-    from tiering.evaluation.options import EvaluationKeywords, EvaluationOptions
+    from tiering.evaluation.options import EvaluationKeywords, EvaluationOptions, PlanKeywords, PlanOptions
+    from tiering.evaluation.predict import predict
     from tiering.evaluation.run import evaluate
     from tiering.layout.options import LayoutKeywords, LayoutOptions
     from tiering.loader import options
@@ -128,6 +129,8 @@ def test_keywords_that_editors_know_are_those_that_are_taken() -> None:
     assert keys(ScoreKeywords) == set(OPTIONS)
     given = named(evaluate) - {"graph", "scores", "sampling"}
     assert keys(EvaluationKeywords) == sampling | given | set(options_of(EvaluationOptions))
+    given = named(predict) - {"graph", "scores", "sampling"}
+    assert keys(PlanKeywords) == sampling | given | set(options_of(PlanOptions))
     assert keys(LayoutKeywords) == set(options_of(LayoutOptions))
     assert keys(options.RowKeywords) == rows
     assert keys(options.NodeKeywords) == batches

@@ -44,7 +44,7 @@ start = time.perf_counter()
 if work == "fit":
     EncodedTable(table, "int8", "benchmark").fit(int(threads))
 else:
-    tiering.write_layout(ordered, out, ssd=[ssd], dtype=work, memory=memory, threads=int(threads))
+    tiering.write_layout(ordered, out, cpu=0, ssd=[ssd], dtype=work, memory=memory, threads=int(threads))
 print(time.perf_counter() - start)
 """
 

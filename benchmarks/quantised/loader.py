@@ -60,7 +60,7 @@ def _write_layouts(sizes: Sizes, folder: Path, nodes: int, dim: int) -> dict[str
     run_tiering(sizes, ["reorder", graph, "--scores", scores, "--out", ordered])
     layouts = {stored: folder / f"{stored}-{dim}" for stored in STORED}
     for stored, out in layouts.items():
-        run_tiering(sizes, ["layout", ordered, "--dtype", stored, "--ssd", folder / "ssd", "--out", out])
+        run_tiering(sizes, ["layout", ordered, "--dtype", stored, "--cpu", "0", "--ssd", folder / "ssd", "--out", out])
     return layouts
 
 

@@ -61,7 +61,9 @@ STAGES: dict[str, tuple[Stage, tuple[str, ...]]] = {
         ("reordered", "data"),
     ),
     "layout of coded rows": (
-        lambda inputs, out: pipeline.layout(inputs / "reordered", out, dtype="bfloat16", ssd=[out.with_name("ssd")]),
+        lambda inputs, out: pipeline.layout(
+            inputs / "reordered", out, dtype="bfloat16", cpu=0, ssd=[out.with_name("ssd")]
+        ),
         ("reordered", "data"),
     ),
     "layout of ranked rows": (lambda inputs, out: pipeline.layout(inputs / "ranked", out, gpu="20%"), ("ranked",)),

@@ -194,7 +194,7 @@ def test_integers_without_a_codec_are_delivered_as_they_are(made, tmp_path):
 @pytest.mark.parametrize("place", ["codecs/author", "ssd"])
 def test_damage_is_noticed_before_rows_are_used(made, tmp_path, place):
     _, reordered, _ = made
-    layout = tiering.write_layout(reordered, out=tmp_path / "l", ssd=[tmp_path / "disk"], dtype="int8")
+    layout = tiering.write_layout(reordered, out=tmp_path / "l", cpu=0, ssd=[tmp_path / "disk"], dtype="int8")
     file = layout.artifact.images[0] if place == "ssd" else layout.path / place
     layout.close()
     data = bytearray(file.read_bytes())

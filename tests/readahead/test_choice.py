@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from striped_rows import Striped
 
 from tiering import native
-from tiering.readahead.config import SsdTables, choose_config, divide_slots
+from tiering.readahead.config import ReadaheadConfig, SsdTables, choose_config, divide_slots, price_epoch
 from tiering.readahead.disk_speed import DiskSpeed
 
 PAGE, ROW = 4096, 512
@@ -149,3 +149,32 @@ def test_what_an_eighth_of_the_rows_says_of_the_whole(slots):
     whole = choose_config(tables, [(ROW, slots)], batches, DISK)
     assert choice.seconds == pytest.approx(whole.seconds, rel=0.2)
     assert seconds_by_hand(tables, slots, batches, choice.window, choice.horizon) <= 1.2 * whole.seconds
+
+
+@pytest.mark.parametrize(("window", "horizon"), [(1, 0), (3, 0), (3, 5), (4, 20)])
+def test_an_epoch_ends_for_the_plan(window, horizon):
+    """Rounds of the first epoch are those of it alone; none has batches of both, and all of both are there."""
+    tables, batches = tables_of((2000, ROW)), drawn(24, 2000, 90)
+    run = tables.rows, tables.shape, 1, [(ROW, 700)], window, horizon
+    alone = native.simulate_rounds(*run, batches[:11], [0])
+    both = native.simulate_rounds(*run, batches, [0], epoch_end=11)
+    np.testing.assert_array_equal(both[: len(alone)], alone)
+    assert not ((both[:, 0] < 11) & (both[:, 1] > 11)).any()
+    assert (both[:, 1] - both[:, 0]).sum() == 24
+
+
+def test_the_price_of_an_epoch():
+    """Without anything to gain from memory, an epoch costs its batches: all of them, or as many times those sampled."""
+    tables, batches = tables_of((30_000, ROW)), drawn(40, 30_000, 500)
+    choice = ReadaheadConfig(2, 3, 0)
+    whole = price_epoch(tables, [(ROW, 8000)], batches, batches, DISK, choice, 40)
+    more = price_epoch(tables, [(ROW, 8000)], batches[20:], batches[:20], DISK, choice, 400)
+    assert more.reads == pytest.approx(10 * whole.reads, rel=0.03)
+    assert more.read_bytes == pytest.approx(10 * whole.read_bytes, rel=0.03)
+    assert more.seconds == pytest.approx(10 * whole.seconds, rel=0.03)
+    assert 0 < whole.hit_rate < 1 and whole.hit_rate == pytest.approx(more.hit_rate, abs=0.03)
+    rounds = native.simulate_rounds(
+        tables.rows, tables.shape, 1, [(ROW, 8000)], 2, 4, [np.arange(8000, dtype=np.uint32), *batches, *batches], [0],
+        epoch_end=41,
+    )  # fmt: skip
+    assert whole.reads == rounds[rounds[:, 0] > 40][:, 4].sum()

@@ -43,6 +43,7 @@ SHARE, LEAST_BATCHES = 0.01, 64
 LADDER, SPAN = 7, 32
 """Sizes of memory by default: as many, from what holds all rows down to one in `SPAN`, or the least."""
 RESIDENT = FLOORS["trace"]  # bytes of a training process that has loaded torch, before its loader is made
+_WHOLE = 1 << 30  # bytes of a table whose rows are all simulated; to choose a window the loader takes fewer
 _STUDENT = 2.776  # 97.5 % quantile of Student's t with `RUNS` - 1 degrees of freedom
 _CLOSE = 1.03  # ratio to which a least memory is found
 
@@ -89,7 +90,7 @@ def predict(
     -----
     Cost: `RUNS` samples of batches, together `SHARE` of an epoch's and at least `LEAST_BATCHES` each, and some ten
     simulations of a sample for each prediction. Memory: 8 bytes per row where rows are ordered by `scores`, one batch
-    per thread, and 4 bytes per row of the sampled batches (of a large table one row in eight).
+    per thread, and 4 bytes per row of the sampled batches (above a GiB of one row in eight).
     """
     asked, how = PlanOptions(**options), sampling
     rows = competing_rows(graph, row_bytes)
@@ -190,6 +191,11 @@ class StoredRows:
             )
         return self._tables[drives]
 
+    @property
+    def whole(self) -> bool:
+        """Whether all rows are simulated, not one in `THINNED`."""
+        return self.bytes <= _WHOLE
+
     @cached_property
     def bytes(self) -> int:
         """Bytes of all rows."""
@@ -201,7 +207,7 @@ class BatchSample:
     """Sampled batches: `RUNS` runs of `length` consecutive ones, the first that of the loader's own trial."""
 
     length: int
-    runs: list[list[list[DiskRows]]]  # by stored dtype and run: rows of each batch, thinned
+    runs: list[list[list[DiskRows]]]  # by stored dtype and run: rows of each batch, of large tables thinned
     first: IntArray  # rows of the first batch by type
     sampled: int  # bytes of its nodes and edges
     nodes: int  # most of a batch
@@ -223,7 +229,8 @@ class BatchSample:
             joined = np.sort(np.concatenate(parts)).astype(np.uint32)
             counts = np.array([ids.size for ids in places.values()], np.int64)
             nodes = sum(ids.size for ids in batch.nodes.values())
-            return [table.thinned(joined) for table in tables], counts, batch.nbytes, nodes, batch.num_edges
+            kept = [joined if s.whole else table.thinned(joined) for s, table in zip(stored, tables, strict=True)]
+            return kept, counts, batch.nbytes, nodes, batch.num_edges
 
         def keys() -> Iterator[tuple[int, EpochPlan, int]]:
             for run in range(RUNS):
@@ -286,7 +293,9 @@ class Predictor:
         base = PredictedEpoch(budget.limit, disk.name, stored.dtype, load_bytes=stored.bytes)
         if all_rows_fit(stored.bytes + self.batch_memory(number).work, sample.mapped, budget.left()):
             return base
-        memory, trial = self.buffer_memory(number, disk), enough_batches(tables, budget.left(), sample.runs[number][0])
+        memory, runs = self.buffer_memory(number, disk), sample.runs[number]
+        first = [tables.thinned(rows) for rows in runs[0]] if stored.whole else runs[0]
+        trial = enough_batches(tables, budget.left(), first)
         if budget.left() < memory.minimum:
             raise InputError(
                 f"rows in memory: {budget.text} ({format_bytes(budget.limit)}): a loader takes at least "
@@ -294,9 +303,9 @@ class Predictor:
                 "reads; give more, or make batches smaller"
             )
         plan = memory.plan(tables, budget, trial, disk.speed)
-        runs = sample.runs[number]
+        priced = self.batches, 1 if stored.whole else scale
         costs = [
-            price_epoch(tables, plan.pools, runs[at - 1], run, disk.speed, plan.choice, self.batches, scale)
+            price_epoch(tables, plan.pools, runs[at - 1], run, disk.speed, plan.choice, *priced)
             for at, run in enumerate(runs)
         ]
         seconds, reads, read, hits = np.mean([astuple(cost) for cost in costs], axis=0).tolist()

@@ -235,31 +235,33 @@ def price_epoch(
     number: int,
     scale: int = 1,
 ) -> EpochCost:
-    """Return the cost of an epoch of `number` batches, from a run of consecutive ones of it, or all.
+    """Return the cost of an epoch of `number` batches, from consecutive ones of it, or all.
 
-    The buffer begins with `hottest_rows`, and goes through the batches `before`, which are not counted. Reads of the
-    last batches, whose window and horizon end with the epoch, count once, those of the others as often as there are
-    such batches. `scale`: as in `choose_config`.
+    The buffer begins with `hottest_rows` and goes through the batches `before`, the end of another epoch. Reads of the
+    first and the last batches, as far as window and horizon go, count once, those between as often as there are such
+    batches. `scale`: as in `choose_config`.
     """
     pools = [(row_bytes, max(1, slots // scale)) for row_bytes, slots in pools]
-    first, cut = ([
-        part for batch in run for part in native.cut_batch(tables.rows, tables.shape, list(pools), batch)
-    ] for run in (before, batches))  # fmt: skip
-    lists = [hottest_rows(tables, pools, scale), *first, *cut]
-    # Batches are made known whole: of the parts behind the horizon half a batch is, on average.
-    horizon = choice.horizon + math.ceil(len(cut) / len(batches) / 2)
-    rounds = native.simulate_rounds(
-        tables.rows, tables.shape, tables.images, list(pools), choice.window, horizon, lists, [choice.gap]
+    first, cut = (
+        [part for batch in run for part in native.cut_batch(tables.rows, tables.shape, list(pools), batch)]
+        for run in (before, batches)
     )
+    lists, parts = [hottest_rows(tables, pools, scale), *first, *cut], len(cut) / len(batches)
+    horizon = choice.horizon + math.ceil(parts / 2)  # batches become known whole: half a one more, on average
+    rounds = native.simulate_rounds(
+        tables.rows, tables.shape, tables.images, list(pools), choice.window, horizon, lists, [choice.gap],
+        epoch_end=1 + len(first),
+    )  # fmt: skip
     rounds = rounds[rounds[:, 0] > len(first)]
     ends = np.cumsum([0, *map(len, lists)])
     used, length = ends[rounds[:, 1]] - ends[rounds[:, 0]], rounds[:, 1] - rounds[:, 0]
     seconds = [speed.seconds(*read) for read in rounds[:, 4:6].tolist()]
     figures = np.column_stack([seconds, rounds[:, 4], rounds[:, 5], rounds[:, 3], used])
-    early = rounds[:, 1] <= len(lists) - min(horizon + choice.window, len(cut) // 2)
-    more = number * len(cut) / len(batches) - int(length.sum())
-    times = 1 + more / max(1, int(length[early].sum()))
-    total = scale * (times * figures[early].sum(axis=0) + figures[~early].sum(axis=0))
+    span = min(horizon + choice.window, len(cut) // 3)
+    between = (rounds[:, 0] > len(first) + span) & (rounds[:, 1] <= len(lists) - span)
+    between = between if between.any() else np.ones(len(rounds), bool)
+    times = 1 + (number * parts - int(length.sum())) / int(length[between].sum())
+    total = scale * (times * figures[between].sum(axis=0) + figures[~between].sum(axis=0))
     seconds_of_all, reads, read_bytes, missed, rows = total.tolist()
     return EpochCost(seconds_of_all, reads, read_bytes, 1 - missed / max(1.0, rows))
 

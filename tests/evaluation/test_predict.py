@@ -1,0 +1,191 @@
+"""Predicted epochs: against the loader that reads them, and against figures by hand."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from judged_graphs import import_graph
+
+import tiering
+from tiering import generate_dataset, pipeline
+from tiering.errors import BudgetError, FormatError, InputError, MissingError
+from tiering.evaluation.options import PlanOptions, Prices
+from tiering.evaluation.predict import RESIDENT, RUNS, predict
+from tiering.evaluation.predictions import EpochPredictions, PredictedEpoch
+from tiering.memory import Budget
+from tiering.readahead.config import ReadaheadConfig
+from tiering.readahead.disk_speed import DiskSpeed
+from tiering.readahead.disks import Disk, check_units, find_disk, known_disks
+from tiering.sampling import SamplingOptions
+
+SPEED = DiskSpeed(100_000, 1e9)
+DISK = Disk("test", SPEED)
+RUN = {"fanouts": [3, 3], "batch_size": 16}
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def graphs(tmp_path_factory):
+    """Reordered graphs of one and of several types, with rows of 16 KiB."""
+    folder, found = tmp_path_factory.mktemp("graphs"), {}
+    for hetero in (False, True):
+        data, size = folder / f"data{hetero}", {"nodes": 6000, "edges": 60_000, "dim": 4096, "classes": 3}
+        generate_dataset(data, **size, seed=1, hetero=hetero)
+        graph = import_graph(data, folder / f"graph{hetero}")
+        scores = pipeline.score_graph(graph, folder / f"scores{hetero}", "degree")
+        found[hetero] = graph, scores, pipeline.reorder_graph(graph, scores, folder / f"reordered{hetero}")
+    return found
+
+
+@pytest.mark.parametrize("hetero", [False, True])
+def test_the_loader_reads_as_predicted(graphs, hetero, tmp_path):
+    """Requests and bytes of later epochs, within 5 %, with the window that the loader chooses."""
+    pytest.importorskip("torch")
+    *_, reordered = graphs[hetero]
+    (tmp_path / "disk.json").write_text(json.dumps(SPEED.as_dict()))
+    pipeline.layout(reordered, tmp_path / "layout", cpu=0, ssd=tmp_path / "ssd", dtype="float32")
+    plan = predict(reordered, SamplingOptions(**RUN), disk=DISK, dtype="float32")
+    predicted = plan.epochs[3]
+    assert not predicted.all_fit and plan.epochs[-1].all_fit
+    with tiering.open(tmp_path / "layout") as layout:
+        budgets = [Budget(epoch.memory, "the plan's", RESIDENT) for epoch in (predicted, plan.epochs[-1])]
+        loader, counts = layout.loader(**RUN, memory=budgets[0], ssd_model=tmp_path / "disk.json"), []
+        for epoch in range(3):
+            for _ in loader.epoch(epoch):
+                pass
+            counts.append(loader.lookahead.buffer.counters())
+        assert loader.lookahead.choice.window == predicted.choice.window
+        assert len(loader) == plan.batches
+        assert layout.loader(**RUN, memory=budgets[1], ssd_model=tmp_path / "disk.json").lookahead is None
+    read = {name: (counts[-1][name] - counts[0][name]) / 2 for name in ("reads", "read_bytes", "rows_read", "rows")}
+    assert predicted.requests == pytest.approx(read["reads"], rel=0.05)
+    assert predicted.bytes == pytest.approx(read["read_bytes"], rel=0.05)
+    assert predicted.hit_rate == pytest.approx(1 - read["rows_read"] / read["rows"], abs=0.03)
+    assert 0 < predicted.error < 0.1 * predicted.seconds
+    assert predicted.seconds >= SPEED.seconds(0, predicted.bytes)
+
+
+def test_the_order_is_that_of_the_scores(graphs):
+    """A graph with its scores reads as the graph that was reordered by them, for any threads."""
+    graph, scores, reordered = graphs[True]
+    asked = {"disk": DISK, "rows_in_memory": ["300MiB"]}
+    found = predict(graph, SamplingOptions(**RUN), scores=scores, threads=2, **asked)
+    again = predict(reordered, SamplingOptions(**RUN), threads=1, **asked)
+    assert found.epochs[0].hit_rate == pytest.approx(again.epochs[0].hit_rate, abs=0.02)
+    assert predict(graph, SamplingOptions(**RUN), scores=scores, threads=1, **asked).to_json() == found.to_json()
+
+
+def test_smaller_rows_read_less(graphs):
+    *_, reordered = graphs[False]
+    plan = predict(reordered, SamplingOptions(**RUN), disk=DISK, dtype=["float32", "int8"], rows_in_memory=["290MiB"])
+    wide, narrow = plan.epochs
+    assert (wide.dtype, narrow.dtype) == ("float32", "int8")
+    assert narrow.bytes < wide.bytes and narrow.seconds < wide.seconds
+    assert plan.sampled == RUNS * 64 if plan.batches >= 128 else RUNS * plan.batches
+
+
+def test_refusals(graphs, tmp_path):
+    graph, _, reordered = graphs[False]
+    how = SamplingOptions(**RUN)
+    for asked, error, message in (
+        ({"rows_in_memory": ["64MiB"]}, InputError, r"rows in memory: 64MiB .* a loader takes at least [\d.]+ MiB"),
+        ({"rows_in_memory": [0]}, InputError, "rows in memory: expected a size such as 8GiB, found 0"),
+        ({"disk": "nvme-gen9"}, InputError, "disk: expected measured, a file of figures, or one of nvme-gen3, .*gen9"),
+        ({"disk": "0xhdd"}, InputError, "disk: expected 1 to 64 drives"),
+        ({"dtype": "int9"}, InputError, "dtype: expected auto, float32, .*'int9'"),
+        ({"dtype": []}, InputError, "disk, dtype: expected at least one of each"),
+        ({"step_seconds": -1}, InputError, "step seconds: expected seconds above 0, found -1"),
+        ({"target": "20"}, InputError, "target: expected such as 'epoch 20s'"),
+        ({"price": tmp_path / "none.toml"}, OSError, r"none\.toml"),
+        ({"memory": 1 << 20}, BudgetError, "plan: the order of .* rows, and a batch"),
+        ({"train": "none"}, (InputError, MissingError), "none"),
+    ):
+        with pytest.raises(error, match=message):
+            predict(reordered, how, **asked)
+    with pytest.raises(InputError, match=r"expected a reordered graph, or scores"):
+        predict(graph, how)
+
+
+UNITS = {
+    "GB": (DiskSpeed(600_000, 3.5), "bytes_per_second: expected at least the 2.46e"),
+    "MB": (DiskSpeed(600_000, 3500), r"3.5 GB/s is 3.5e9"),
+    "microseconds": (DiskSpeed(600_000, 3.5e9, 80), "latency: expected the seconds of one read"),
+    "thousands of reads": (DiskSpeed(600, 3.5e9, 80e-6), "correct the unit of one of the two"),
+}
+
+
+@pytest.mark.parametrize("case", UNITS)
+def test_wrong_units(case):
+    speed, message = UNITS[case]
+    with pytest.raises(InputError, match=f"disk.json: .*{message}"):
+        check_units(speed, "disk.json")
+
+
+def test_known_disks_agree_with_themselves_and_add_up(tmp_path):
+    for name, disk in known_disks().items():
+        assert check_units(disk.speed, name) == disk.speed and disk.device
+        two = find_disk(f"2x{name}")
+        assert (two.drives, two.name) == (2, f"2x{name}") and two.speed.latency == disk.speed.latency
+        assert two.speed.reads_per_second == 2 * disk.speed.reads_per_second
+    (tmp_path / "disk.json").write_text('{"reads_per_second": 1000, "bytes_per_second": 1e8}')
+    assert find_disk(tmp_path / "disk.json").speed == DiskSpeed(1000, 1e8)
+
+
+def line(*seconds, disk="test"):
+    choice = ReadaheadConfig(1, 0, 0)
+    return [
+        PredictedEpoch((4 + 4 * at) * 1024 * MIB, disk, "float32", value, choice=choice if value else None)
+        for at, value in enumerate(seconds)
+    ]
+
+
+def test_the_knee(tmp_path):
+    """Of 100, 30, 20, 10, 0 s at 4 to 20 GiB the second is farthest below the chord; steps of 15 s take the fourth."""
+    plan = EpochPredictions(line(100, 30, 20, 10, 0), 1000, 5, {"test": DISK})
+    assert plan.knee(plan.epochs) is plan.epochs[1]
+    assert "the knee is at 8 GiB: 30 s of I/O an epoch, after 1 min 40 s with 4 GiB" in str(plan.describe())
+    steps = replace(plan, step_seconds=0.015)
+    assert steps.knee(plan.epochs) is plan.epochs[3]
+    assert "16 GiB: epoch 15 s, bound by the steps; below 16 GiB it is bound by the disk" in str(steps.describe())
+    slow = replace(steps, epochs=line(100, 30))
+    assert "8 GiB: epoch 30 s, bound by the disk at every size that was tried; steps alone take 15 s" in str(
+        slow.describe()
+    )
+    assert plan.plot(tmp_path / "plan.png").stat().st_size > 5000
+
+
+def test_prices(tmp_path):
+    file = tmp_path / "prices.toml"
+    file.write_text('currency = "EUR"\nmachine = 1\nmemory_gib = 0.5\n[disk]\ntest = 3\n')
+    plan = EpochPredictions(line(1800), 10, 5, {"test": replace(DISK, drives=2)}, prices=Prices.read(file))
+    assert plan.epoch_cost(plan.epochs[0]) == pytest.approx((1 + 4 * 0.5 + 2 * 3) / 2)  # half an hour
+    assert plan.to_json()["epochs"][0]["cost"] == plan.epoch_cost(plan.epochs[0])
+    for text in ("currency = 3", "machine = -1", "disk = 3", "other = 1", '[disk]\na = "x"'):
+        file.write_text(text)
+        with pytest.raises(InputError, match=r"prices\.toml: expected currency, and prices of an hour"):
+            Prices.read(file)
+    file.write_text("x")
+    with pytest.raises(FormatError, match=r"prices\.toml: expected TOML"):
+        Prices.read(file)
+
+
+def test_the_least_memory_for_a_target(graphs):
+    *_, reordered = graphs[False]
+    ask = {"disk": DISK, "rows_in_memory": ["290MiB"]}
+    (epoch,) = predict(reordered, SamplingOptions(**RUN), **ask).epochs
+    (found,) = predict(reordered, SamplingOptions(**RUN), **ask, target=f"epoch {epoch.seconds:.6f}s").least
+    assert found.seconds <= epoch.seconds + 1e-6 and found.memory <= 1.03 * epoch.memory
+    plan = predict(reordered, SamplingOptions(**RUN), **ask, target="epoch 1s", step_seconds=10)
+    assert plan.least == [None] and "takes faster steps" in str(plan.describe())
+    assert PlanOptions(target="epoch 2 min").target_seconds == 120
+
+
+def test_rows_without_features_count_as_float32(graphs):
+    graph, scores, _ = graphs[True]
+    empty = next((t for t in graph.node_types if graph.feature_table(t) is None), graph.node_types[0])
+    sizes = {empty: 400}
+    plan = predict(graph, SamplingOptions(**RUN), scores=scores, row_bytes=sizes, dtype=["auto", "int8"], disk=DISK)
+    assert np.isfinite([epoch.seconds for epoch in plan.epochs]).all()
