@@ -10,7 +10,7 @@ namespace tiering {
 /// Searches lists side by side, so that the memory accesses of one overlap those of the others.
 class ListSearch {
  public:
-  static constexpr int64_t kMost = 32;  ///< lists at a time
+  static constexpr int64_t kMost = 32;  ///< lists at a time, each of which may be added twice
 
   explicit ListSearch(std::span<const int64_t> times) : times_(times.data()) {}
 
@@ -43,31 +43,34 @@ class ListSearch {
   void prefetch(int64_t i) const { __builtin_prefetch(times_ + first_[i] + std::max<int64_t>(size_[i] / 2, 1) - 1); }
 
   const int64_t* times_;
-  int64_t count_ = 0, first_[kMost], size_[kMost];
+  int64_t count_ = 0, first_[2 * kMost], size_[2 * kMost];
 };
 
 /// Cuts lists to the entries that the instances of their keys see.
 template <typename Time>
 void keep_visible(const HopTask& task, const int64_t* keys, int64_t size, ListRange* lists) {
   const TimeRule& rule = task.config->time;
-  const auto seed_time = [&](int64_t i) { return std::bit_cast<Time>(task.clocks[task.instance_of(keys[i])]); };
-  Time now[ListSearch::kMost];
-  ListSearch ends(task.relation->times), begins(task.relation->times);
-  for (int64_t i = 0; i < size; ++i) {
-    now[i] = seed_time(i);
-    ends.add(lists[i]);
-  }
-  ends.run([&](int64_t i, int64_t word) { return std::bit_cast<Time>(word) <= now[i]; });
-  for (int64_t i = 0; i < size; ++i) lists[i].degree = ends.found(i) - lists[i].begin;
-  if (rule.window == -1) return;
   const auto window = std::bit_cast<Time>(rule.window);
-  for (int64_t i = 0; i < size; ++i) begins.add(lists[i]);
-  begins.run([&](int64_t i, int64_t word) {
-    const auto time = std::bit_cast<Time>(word);  // <= now, so that the difference of integers fits into 64 bits
-    if constexpr (std::is_same_v<Time, double>) return time != now[i] && now[i] - time > window;
-    return static_cast<uint64_t>(now[i]) - static_cast<uint64_t>(time) > static_cast<uint64_t>(window);
+  Time now[ListSearch::kMost];
+  ListSearch search(task.relation->times);  // of the ends of lists, then, in a window, of their begins
+  for (int64_t i = 0; i < size; ++i) {
+    now[i] = std::bit_cast<Time>(task.clocks[task.instance_of(keys[i])]);
+    search.add(lists[i]);
+  }
+  for (int64_t i = 0; i < size && rule.window != -1; ++i) search.add(lists[i]);
+  search.run([&](int64_t i, int64_t word) -> bool {
+    const auto time = std::bit_cast<Time>(word);
+    if (i < size) return time <= now[i];
+    const Time seed_time = now[i - size];
+    if constexpr (std::is_same_v<Time, double>) return (time < seed_time) & (seed_time - time > window);
+    // The difference of integers fits into 64 bits where it counts.
+    const uint64_t age = static_cast<uint64_t>(seed_time) - static_cast<uint64_t>(time);
+    return (time < seed_time) & (age > static_cast<uint64_t>(window));
   });
-  for (int64_t i = 0; i < size; ++i) lists[i] = {begins.found(i), ends.found(i) - begins.found(i)};
+  for (int64_t i = 0; i < size; ++i) {
+    const int64_t begin = rule.window == -1 ? lists[i].begin : search.found(size + i);
+    lists[i] = {begin, search.found(i) - begin};
+  }
 }
 
 /// Cuts up to ListSearch::kMost lists to the entries that the instances of their keys see.
