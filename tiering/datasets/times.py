@@ -114,4 +114,4 @@ def _check_found(
         if data.extra[name].shape[0] != data.num_nodes:
             found = f"expected one time for each of {data.describe_count()}, found {data.extra[name].shape[0]}"
             raise InputError(f"--time {name}: nodes of {node_type}: {found}; correct one of the two")
-    return next(iter(kinds))
+    return str(next(iter(kinds)))
