@@ -125,7 +125,8 @@ class NamedArrays:
         [(node_type, named)], [(edge, arrays)] = self.nodes.items(), self.edges
         name, column = self.take(named, time)
         if column is not None:
-            rows = [self.counts.get(node_type), *(len(v[1]) for k, v in named.items() if k in FEATURES)]
+            features = [one[1] if isinstance(one, tuple) else one.array for one in map(named.get, FEATURES) if one]
+            rows = [self.counts.get(node_type), *(one.shape[0] for one in features if hasattr(one, "shape"))]
             as_edges = column.array.shape[:1] == (edge.num_edges,) and edge.num_edges not in rows
             (arrays if as_edges else named)[name] = column
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from tiering.datasets.import_context import ImportContext
 from tiering.datasets.scratch import chunks, first_wrong
 from tiering.datasets.table_specs import TIME
 from tiering.errors import InputError, MissingError
-from tiering.formats.dataset import Dataset
+from tiering.formats.dataset import Dataset, EdgeData, NodeData
 from tiering.formats.times import GraphTime
 
 Array = npt.NDArray[Any]
@@ -76,6 +77,25 @@ def add_times(dataset: Dataset, context: ImportContext) -> None:
         return
     edges = {relation_key(edge.relation): edge for edge in dataset.edges if name in edge.data}
     nodes = {node_type: data for node_type, data in dataset.nodes.items() if name in data.extra}
+    dtype = _check_found(name, edges, nodes, context)
+    if options.self_loops == "add" and any(edge.relation[0] == edge.relation[2] for edge in edges.values()):
+        raise InputError(f"--self-loops add: the new edges have no {name}; leave it out, or add them with their times")
+    for edge in dataset.edges:
+        if (source := nodes.get(edge.relation[0])) is not None:
+            out = context.scratch.array(edge.num_edges, source.extra[name].dtype)
+            for part in chunks(edge.num_edges if source.num_nodes else 0):  # an id out of range is refused later on
+                out[part] = source.extra[name].take(edge.src[part], mode="clip")
+            edge.data[name] = out
+        if name in edge.data:
+            edge.time, edge.is_sorted = name, options.time_sorted
+    unit = next(iter(context.time_units.values()), None)
+    dataset.time = GraphTime(name, "edges" if edges else "nodes", dtype, unit)
+
+
+def _check_found(
+    name: str, edges: Mapping[str, EdgeData], nodes: Mapping[str, NodeData], context: ImportContext
+) -> str:
+    """Return the dtype of the times that were found; `InputError` unless they are of one kind, dtype and length."""
     times = {k: e.data[name] for k, e in edges.items()} | {t: data.extra[name] for t, data in nodes.items()}
     if edges and nodes:
         places = f"edges of {next(iter(edges))} and nodes of {next(iter(nodes))}"
@@ -90,19 +110,8 @@ def add_times(dataset: Dataset, context: ImportContext) -> None:
     if len(kinds := {array.dtype.name: key for key, array in times.items()}) > 1:
         found = ", ".join(f"{dtype} of {key}" for dtype, key in kinds.items())
         raise InputError(f"--time {name}: expected times of one dtype, found {found}; convert them")
-    if options.self_loops == "add" and any(edge.relation[0] == edge.relation[2] for edge in edges.values()):
-        raise InputError(f"--self-loops add: the new edges have no {name}; leave it out, or add them with their times")
     for node_type, data in nodes.items():
         if data.extra[name].shape[0] != data.num_nodes:
             found = f"expected one time for each of {data.describe_count()}, found {data.extra[name].shape[0]}"
             raise InputError(f"--time {name}: nodes of {node_type}: {found}; correct one of the two")
-    for edge in dataset.edges:
-        if (source := nodes.get(edge.relation[0])) is not None:
-            out = context.scratch.array(edge.num_edges, source.extra[name].dtype)
-            for part in chunks(edge.num_edges if source.num_nodes else 0):  # an id out of range is refused later on
-                out[part] = source.extra[name].take(edge.src[part], mode="clip")
-            edge.data[name] = out
-        if name in edge.data:
-            edge.time, edge.is_sorted = name, options.time_sorted
-    unit = next(iter(context.time_units.values()), None)
-    dataset.time = GraphTime(name, "edges" if edges else "nodes", next(iter(kinds)), unit)
+    return str(next(iter(kinds)))
