@@ -112,20 +112,13 @@ def predict(
     sample = BatchSample.draw(graph, how, seeds, rows, stored, positions, workers)
     predictor = Predictor(sample, stored, disks, batches)
     sizes = sorted(map(_budget, asked.rows_in_memory), key=lambda size: size.limit) or predictor.ladder()
-    cells = []
-    with progress(len(stored) * len(disks) * len(sizes), "simulating reads", "epoch") as bar:
-        for number, disk in ((n, d) for n in range(len(stored)) for d in disks):
-            for size in sizes:
-                cells.append(predictor.epoch(number, disk, size))
-                bar.update()
     found = EpochPredictions(
-        cells, batches, RUNS * sample.length, {disk.name: disk for disk in disks}, asked.step_seconds, asked.prices,
-        {"bytes": rows.bytes, **how.to_json()},
+        predictor.epochs(sizes), batches, RUNS * sample.length, {disk.name: disk for disk in disks},
+        asked.step_seconds, asked.prices, {"bytes": rows.bytes, **how.to_json()},
     )  # fmt: skip
     if asked.target_seconds is None:
         return found
-    pairs = ((n, d) for n in range(len(stored)) for d in disks)
-    least = [predictor.least_memory(n, d, asked.target_seconds, found.step_total) for n, d in pairs]
+    least = [predictor.least_memory(*pair, asked.target_seconds, found.step_total) for pair in predictor.pairs]
     return replace(found, target=asked.target_seconds, least=least)
 
 
@@ -281,10 +274,25 @@ class Predictor:
 
     def ladder(self) -> list[Budget]:
         """Return sizes of memory up to the least that holds all rows of every dtype."""
-        limits = [self.limits(number, disk) for number in range(len(self.stored)) for disk in self.disks]
+        limits = [self.limits(*pair) for pair in self.pairs]
         least, everything = max(low for low, _ in limits), max(high for _, high in limits)
         sizes = {round_up(int(size)) for size in np.geomspace(max(least, everything // SPAN), everything, LADDER)}
         return [Budget(size, format_bytes(size), RESIDENT) for size in sorted(sizes)]
+
+    @property
+    def pairs(self) -> list[tuple[int, Disk]]:
+        """Numbers of the dtypes, each with each disk."""
+        return [(number, disk) for number in range(len(self.stored)) for disk in self.disks]
+
+    def epochs(self, sizes: Sequence[Budget]) -> list[PredictedEpoch]:
+        """Predict an epoch for each dtype, disk and memory."""
+        cells = []
+        with progress(len(self.pairs) * len(sizes), "simulating reads", "epoch") as bar:
+            for pair in self.pairs:
+                for size in sizes:
+                    cells.append(self.epoch(*pair, size))
+                    bar.update()
+        return cells
 
     def epoch(self, number: int, disk: Disk, budget: Budget) -> PredictedEpoch:
         """Predict an epoch after the first with the memory of `budget`."""
