@@ -57,6 +57,7 @@ REPORTS = {
     "frameworks": ("frameworks", "epochs of the loaders for PyG and DGL, against the frameworks' own"),
     "inference": ("inference", "layer-wise inference in little memory, against memory maps"),
     "lookahead": ("lookahead", "reading ahead against every simulated policy; writes docs/internals/lookahead.md"),
+    "plan": ("plan", "epochs predicted by `tiering plan`, then measured by the loader; writes docs/plan.md"),
     "papers": ("papers.report", "figures of the papers behind the toolkit made again; writes docs/papers.md"),
     "nvme": ("gpu.nvme", "engine bam on a GPU without drives: commands/s of a drive that a kernel plays"),
     "scores": ("score_tables", "hit rates of every score; writes docs/scores.md"),
