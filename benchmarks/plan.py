@@ -2,8 +2,8 @@
 
 Graphs are R-MAT, their rows all on SSD in the order of wrpr. The disk is measured in the same run; plans and loaders
 get its figures. Seconds are those in which the loader's reading thread is not idle; memory is what `--rows-in-memory`
-says, of which Python and torch have what plans count for them, and the kernel holds the process to a tenth more, and its
-programs.
+says, of which Python and torch have what plans count for them, and the kernel holds the process to a tenth more, and
+its programs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _PROGRAM = Path(__file__).parent / "programs" / "planned.py"
 GRAPHS = ((1_000_000, 10_000_000, (128, 100)), (300_000, 6_000_000, (256, 500)))
 """Nodes, edges, and columns of float32, of which 400 and 2000 bytes do not divide a page."""
 SHARES = (0.1, 0.2, 0.3, 0.45, 0.6)
-"""Of all rows, between the least memory of a loader and that in which all fit."""
+"""Sizes of memory: 0 is the least of a loader, 1 that in which all rows fit."""
 AIMS = {"bytes": 0.05, "requests": 0.05, "seconds, median": 0.15, "seconds, worst": 0.3}
 _EPOCHS = 6  # the first fills the memory, and is not counted
 

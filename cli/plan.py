@@ -9,7 +9,7 @@ from tiering.evaluation.options import PlanOptions
 from tiering.sampling.options import SamplingOptions
 
 from .evaluate import parse_row_bytes
-from .options import Call, Common, GraphArgument, Group, Seed, Train, flag, takes
+from .options import Call, Common, GraphArgument, Group, Seed, SeedTime, Train, flag, takes
 from .output import note, print_json, print_parts
 
 
@@ -21,6 +21,7 @@ def plan_command(
         Path | None, flag("Scores to order the rows by. Default: the graph's order, or out-degree.", metavar="S")
     ] = None,
     train: Train = None,
+    seed_time: SeedTime = None,
     row_bytes: Annotated[
         str | None, flag("Bytes of a row of types without features, as of evaluate.", metavar="SIZE|TYPE=SIZE,..")
     ] = None,
@@ -36,7 +37,7 @@ def plan_command(
         refuse_overlap(plot.absolute(), [graph, *([] if scores is None else [scores])])
         open_figure(plot)
     asked: dict[str, Any] = {**call.collect(PlanOptions), **call.collect(SamplingOptions), "train": train, "seed": seed}
-    asked |= {"threads": call.threads, "memory": call.memory, "verify": not call.no_verify}
+    asked |= {"seed_time": seed_time, "threads": call.threads, "memory": call.memory, "verify": not call.no_verify}
     if row_bytes is not None:
         asked["row_bytes"] = parse_row_bytes(row_bytes)
     found = plan_epochs(graph, scores, **asked)

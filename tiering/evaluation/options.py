@@ -198,11 +198,12 @@ class PlanOptions:
         vars(self).update(page_bytes=parse_page(self.page), prices=prices, target_seconds=seconds)
 
 
-class PlanKeywords(SamplingKeywords, total=False):
+class PlanKeywords(SamplingKeywords, SubgraphKeywords, total=False):
     """Keywords of `plan_epochs`, for editors."""
 
     seed: int
     train: Train
+    seed_time: UserValues | None
     threads: int | str | None
     memory: str | int | Budget | None
     row_bytes: RowBytes

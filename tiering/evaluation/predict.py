@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -23,14 +23,14 @@ from tiering.evaluation.predictions import EpochPredictions, PredictedEpoch
 from tiering.formats.encoded_rows import EncodedTable, encoded_table
 from tiering.formats.graph import Graph
 from tiering.formats.ssd_rows import SsdRows
-from tiering.formats.user_arrays import Train, resolve_train
+from tiering.formats.user_arrays import Train, UserValues, resolve_times, resolve_train
 from tiering.memory import FLOORS, Budget, parse_memory
 from tiering.readahead.config import Rows as DiskRows
 from tiering.readahead.config import SsdTables, enough_batches, price_epoch
 from tiering.readahead.disk_speed import QueueDepth
 from tiering.readahead.disks import Disk, find_disk
 from tiering.readahead.memory import BatchMemory, BufferMemory, all_rows_fit, mapped_files, room_for_all
-from tiering.sampling import EpochPlan, SamplingOptions, make_sampler
+from tiering.sampling import EpochPlan, Sampler, SamplingOptions, make_sampler
 from tiering.sampling import batches as cut_batches
 from tiering.sampling.memory import batch_bytes
 from tiering.text.progress import progress
@@ -54,6 +54,7 @@ def predict(
     *,
     scores: Score | None = None,
     train: Train = None,
+    seed_time: UserValues | None = None,
     row_bytes: RowBytes = None,
     threads: int | str | None = None,
     memory: str | int | Budget | None = None,
@@ -69,6 +70,8 @@ def predict(
         An artifact, or one vector per node type, in original ids, by which rows would be ordered.
     train
         Training nodes, where the graph's own split is not meant.
+    seed_time
+        With `time`: the time of each training node, as of `tiering.evaluation.run.evaluate`.
     row_bytes
         Bytes of a row of types without features: see `competing_rows`. They count as float32.
     memory
@@ -100,7 +103,9 @@ def predict(
             "--row-bytes"
         )
     disks = [disk if isinstance(disk, Disk) else find_disk(disk) for disk in asked.disk]
-    seeds, workers = resolve_train(graph, train, how.seed), parse_threads(threads)
+    seeds, workers = resolve_train(graph, train, how.seed, repeats=seed_time is not None), parse_threads(threads)
+    sampler = make_sampler(graph, how)
+    times = sampler.seed_times(seeds, resolve_times(seed_time, seeds))
     stored = [StoredRows.of(graph, rows, dtype, asked.page_bytes) for dtype in asked.dtype]
     budget, batches = parse_memory(memory), -(-sum(ids.size for ids in seeds.values()) // how.batch_size)
     need, each = 56 * rows.size if scores is not None else 0, batch_bytes(graph, how)
@@ -109,7 +114,7 @@ def predict(
     positions = None if scores is None else _positions(graph, rows, scores, workers)
     if scores is None and graph.order is None:
         raise InputError(f"{graph.path}: expected a reordered graph, or scores to order its rows by; give --scores S")
-    sample = BatchSample.draw(graph, how, seeds, rows, stored, positions, workers)
+    sample = BatchSample.draw(sampler, how, Targets(seeds, times), rows, stored, positions, workers)
     predictor = Predictor(sample, stored, disks, batches)
     sizes = sorted(map(_budget, asked.rows_in_memory), key=lambda size: size.limit) or predictor.ladder()
     found = EpochPredictions(
@@ -196,6 +201,14 @@ class StoredRows:
 
 
 @dataclass(frozen=True)
+class Targets:
+    """Training nodes by type and, with times, theirs."""
+
+    ids: Mapping[str, Any]
+    times: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class BatchSample:
     """Sampled batches: `RUNS` runs of `length` consecutive ones, the first that of the loader's own trial."""
 
@@ -209,15 +222,20 @@ class BatchSample:
 
     @classmethod
     def draw(
-        cls, graph: Graph, how: SamplingOptions, seeds: Mapping[str, Any], rows: Rows,
+        cls, sampler: Sampler, how: SamplingOptions, seeds: Targets, rows: Rows,
         stored: Sequence[StoredRows], positions: Mapping[str, Any] | None, threads: int,
     ) -> BatchSample:  # fmt: skip
         """Sample the runs; each begins at another place of an epoch of its own."""
-        sampler, tables = make_sampler(graph, how), [each.tables(1) for each in stored]
+        tables = [each.tables(1) for each in stored]
+
+        def epoch(number: int) -> EpochPlan:
+            return cut_batches(seeds.ids, how.batch_size, number, seed=how.seed, seed_time=seeds.times)
 
         def sample(plan: EpochPlan, number: int) -> tuple[list[DiskRows], IntArray, int, int, int]:
-            batch = sampler.sample(plan[number], epoch=plan.epoch, batch=number)
-            places = {t: batch.nodes[t] if positions is None else positions[t][batch.nodes[t]] for t in rows.types}
+            ids, times = plan.seeds_of(number)
+            batch = sampler.sample(ids, epoch=plan.epoch, batch=number, seed_time=times)
+            read = batch.unique_nodes
+            places = {t: read[t] if positions is None else positions[t][read[t]] for t in rows.types}
             parts = [places[t] + rows.starts[index] for index, t in enumerate(rows.types)]
             joined = np.sort(np.concatenate(parts)).astype(np.uint32)
             counts = np.array([ids.size for ids in places.values()], np.int64)
@@ -227,11 +245,11 @@ class BatchSample:
 
         def keys() -> Iterator[tuple[int, EpochPlan, int]]:
             for run in range(RUNS):
-                plan = cut_batches(seeds, how.batch_size, run, seed=how.seed)
+                plan = epoch(run)
                 begin = run * (len(plan) - length) // max(1, RUNS - 1)
                 yield from ((run, plan, begin + number) for number in range(length))
 
-        count = len(cut_batches(seeds, how.batch_size, 0, seed=how.seed))
+        count = len(epoch(0))
         length = count if count < 2 * LEAST_BATCHES else max(LEAST_BATCHES, math.ceil(SHARE * count / RUNS))
         runs: list[list[list[DiskRows]]] = [[[] for _ in range(RUNS)] for _ in stored]
         sizes: list[tuple[Any, ...]] = []
@@ -241,7 +259,7 @@ class BatchSample:
                     of_dtype[run].append(own)
                 sizes.append(tuple(size))
                 bar.update()
-        mapped = sum(len(file) for _, file in mapped_files(graph))
+        mapped = sum(len(file) for _, file in mapped_files(cast("Graph", sampler.graph)))
         nodes, edges = (max(size[part] for size in sizes[:length]) for part in (2, 3))
         return cls(length, runs, sizes[0][0], sizes[0][1], nodes, edges, mapped)
 
