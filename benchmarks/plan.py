@@ -46,7 +46,7 @@ def make_layout(sizes: Sizes, folder: Path, dim: int) -> None:
     if not ordered.exists():
         write_edges(sizes, data)
         write_features(data / "node_feat.npy", sizes.graph_nodes, dim)
-        run_tiering(sizes, ["import", data, "--num-nodes", sizes.graph_nodes, "--random-train", "4%", "--out", graph])
+        run_tiering(sizes, ["import", data, "--num-nodes", sizes.graph_nodes, "--random-train", "10%", "--out", graph])
         run_tiering(sizes, ["score", graph, "--method", "wrpr", "--out", scores])
         run_tiering(sizes, ["reorder", graph, "--scores", scores, "--out", ordered])
     run_tiering(sizes, ["layout", ordered, "--cpu", 0, "--ssd", folder / "ssd", "--out", folder / "layout"])

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarks import __main__ as program
-from benchmarks import against, scale
+from benchmarks import against, plan, scale
 from benchmarks.harness import Sizes
 
 
@@ -31,7 +31,8 @@ def test_start_up_beside_another_checkout(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("parts", "cost"),
     [
-        *((parts, ["--against", sys.executable]) for parts in (["score vip", "kernel out_degrees"], [])),
+        (["score vip", "kernel out_degrees"], ["--against", sys.executable]),
+        pytest.param([], ["--against", sys.executable], marks=pytest.mark.long),
         *((["layout of", "degree"], cost) for cost in (["--no-verify"], ["--tasks", "3"])),
     ],
 )
@@ -66,6 +67,26 @@ def test_scale_is_measured_and_the_page_is_written(repository, tmp_path):
     page = (tmp_path / "internals" / "scale.md").read_text()
     assert "| 300 | 5,000 | 2 | 1GiB |" in page and "| 600 | 100 | 1GiB |" in page
     assert page.count(scale.END) == 5 and (tmp_path / "images" / "scale.png").stat().st_size > 5000
+
+
+@pytest.mark.long
+def test_planned_epochs_are_measured(tmp_path):
+    out = tmp_path / "figures.json"
+    assert program.main(["plan", "--small", "--dir", str(tmp_path), "--json", str(out)]) == 0
+    found = json.loads(out.read_text())["cells"]
+    assert len(found) == len(plan.SHARES) and all(0.5 < plan.ratio(cell, "bytes") < 2 for cell in found[:2])
+
+
+def test_planned_and_measured_epochs_by_hand():
+    measured = {"seconds": [2.0, 1.0, 4.0], "requests": [10, 10, 10], "bytes": [100, 80, 90]}
+    planned = {"seconds": 1.5, "requests": 11, "bytes": 90, "error": 0.1}
+    cell = {"nodes": 1000, "row_bytes": 8, "memory": 1 << 20, "planned": planned, "measured": measured}
+    assert plan.verdicts([cell, {**cell, "planned": {**planned, "seconds": 2.2}}]) == [
+        "bytes: off by 0.0 %, aim 5 %", "requests: off by 10.0 %, aim 5 %", "seconds, median: off by 17.5 %, aim 15 %",
+        "seconds, worst: off by 25.0 %, aim 30 %",
+    ]  # fmt: skip
+    row = plan.table([cell]).splitlines()[-1]
+    assert row == "| 1,000 | 8 B | 1 MiB | 1.500 ± 0.100 | 2.000 (1.000 to 4.000) | 0.750 | 1.100 | 1.000 |"
 
 
 def test_the_page_has_the_committed_results(repository):
