@@ -114,6 +114,14 @@ def ranks_by_hand(*arguments: str) -> list[str]:
     return ended[0].stdout.splitlines()
 
 
+def test_a_model_that_sees_what_came_later(tmp_path, capsys, monkeypatch):
+    """It is better in validation, on the table of the last day, and worse in service, where nothing came later yet."""
+    lines = printed(capsys, monkeypatch, "temporal_graphsage.py", tmp_path, begin="with")
+    seen = {line.split(":")[0]: float(line.split()[-1]) for line in lines}
+    assert seen["without time, validation"] > seen["with time, validation"] + 0.05
+    assert seen["with time, in service"] > seen["without time, in service"] + 0.02
+
+
 @pytest.mark.slow
 def test_several_processes(layouts):
     """The tiers as users run it, by torchrun; what it is compared with in processes that have torch loaded."""

@@ -135,6 +135,16 @@ def test_tables(tmp_path):
         tiering.import_graph(out=tmp_path / "h", relation=relations, nodes=nodes, time="at", unknown_ids="add")
 
 
+def test_times_in_a_table_with_foreign_keys_are_the_nodes(tmp_path):
+    path = tmp_path / "reviews.csv"
+    path.write_text("id,user,at\n7,1,30\n3,2,10\n5,1,20\n")
+    relations = {("review", "by", "user"): f"{path}:id,user", ("user", "wrote", "review"): f"{path}:user,id"}
+    graph = tiering.import_graph(out=tmp_path / "g", relation=relations, nodes={"review": f"{path}:id"}, time="at")
+    assert graph.time.along == "nodes" and graph.node_times("review").tolist() == [30, 10, 20]
+    assert graph.times(("review", "by", "user")).tolist() == [20, 30, 10], "of the sources, sorted in each list"
+    assert graph.times(("user", "wrote", "review")) is None
+
+
 def test_dates_keep_their_unit(tmp_path):
     for number, (kind, unit) in enumerate([(pa.date32(), "D"), (pa.timestamp("ns", "UTC"), "ns")]):
         column = pa.array((TIME * 86_400).astype("M8[s]")).cast(pa.timestamp("ns")).cast(kind)

@@ -138,8 +138,13 @@ def _find_tables(path: Path, context: ImportContext) -> list[_Table]:
         if any(spec.owner == table.spec.owner for table in tables):
             raise InputError(f"{spec.described}: named twice; give all files of it at once")
         paths = [file for name in spec.files for file in _find_files(name, path)] or [path]
-        tables.append(_Table(spec, [TableFile(file, spec, context) for file in paths]))
-        file = tables[-1].files[0]
+        files = [TableFile(file, spec, context) for file in paths]
+        rows_of_nodes = {file.path for table in tables if "id" in table.spec.ends for file in table.files}
+        for file in files if "src" in spec.ends else ():
+            if file.path in rows_of_nodes:  # foreign keys of nodes: times in the table are the nodes'
+                file.columns["time"] = []
+        tables.append(_Table(spec, files))
+        file = files[0]
         used = {role: names for role, names in file.columns.items() if names}
         unused = [name for name in file.names if name not in chain(*used.values())]
         entry = {"table": spec.described, "files": list(map(str, paths)), "columns": used, "header": file.header}
