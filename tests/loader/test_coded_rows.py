@@ -16,7 +16,6 @@ from toy_datasets import chain
 import tiering
 from tiering.codecs import DELIVERED
 from tiering.errors import CapabilityError, FormatError, InputError
-from tiering.loader.batches.lookahead import Lookahead
 from tiering.loader.memory import decide_memory
 from tiering.loader.tables import gather
 
@@ -132,7 +131,8 @@ def test_batches_have_the_references_rows(coded, monkeypatch, device, options):
         monkeypatch.setattr(
             "tiering.loader.loader.decide_memory", lambda *of: replace(decide_memory(*of), preload=False)
         )
-        monkeypatch.setattr(Lookahead, "_new_pools", lambda self, _, sizes: [(size, 20) for size in sizes])
+        few = lambda tables, nbytes, sizes: [(size, 20) for size in sizes]  # noqa: E731
+        monkeypatch.setattr("tiering.readahead.memory.divide_slots", few)
     chosen = {"batch_size": 50, "fanouts": [4, 4], "node_type": "paper", "device": device, "edge_features": True}
     every = {name: expected(toy, layout, name, options.get("dtype")) for name in (*layout.feature_types, EDGES)}
     batches = 0

@@ -51,7 +51,7 @@ class Ranks:
     def open_tight(self, rows: int) -> None:
         """Make loaders with room for so many rows more than they need; they have to look ahead."""
         self.all("open", None)
-        memory = (needed_bytes(self.all("epoch", 0)[0][1]) + rows * (ROW_BYTES + 8)) / 0.84
+        memory = needed_bytes(self.all("epoch", 0)[0][1]) + rows * (ROW_BYTES + 8)
         for _ in range(20):
             assert self.all("open with", int(memory)) == ["look-ahead"] * len(self.lines)
             if self.all("epoch", 0, 1)[0][0] != "BudgetError":

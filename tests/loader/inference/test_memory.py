@@ -33,7 +33,7 @@ def test_memory_is_kept(tiering_cli, tmp_path, allowance):
         "import {0}/data --out {0}/g",
         "score {0}/g --out {0}/s --method wrpr",
         "reorder {0}/g --scores {0}/s --out {0}/r",
-        "layout {0}/r --out {0}/l --ssd {0}/ssd",
+        "layout {0}/r --out {0}/l --cpu 0 --ssd {0}/ssd",
     ):
         tiering_cli(*words.format(tmp_path).split()).ok()
     command = [sys.executable, "-c", PROGRAM, str(tmp_path / "l"), str(tmp_path / "e"), str(allowance)]
