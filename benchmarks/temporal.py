@@ -1,7 +1,8 @@
 """Sampling in time and of disjoint batches, against our own static sampler: same graph, seeds, fanouts and threads.
 
 The rate is edges per second. A disjoint batch has more edges than a static one, which joins the nodes of its seeds; one
-in time has fewer, so the static side's seconds are those it takes for as many edges.
+in time has fewer: the static side's seconds are those it takes for as many edges.
+``--graphbolt-python`` adds one hop of GraphBolt's.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -17,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.harness import Comparison, Sizes, Spent, cpu_seconds
-from benchmarks.sampling import SamplingTask
+from benchmarks.sampling import SamplingTask, expect_as_many
+from benchmarks.workers import library
 from tiering.formats.times import GraphTime
 from tiering.sampling import Relation, Sampler, SamplingOptions, make_sampler
 
@@ -72,6 +74,27 @@ def temporal(sizes: Sizes) -> Iterator[Comparison]:
             compared = sizes.compare("temporal", ours, peers, edges, **about)
             compared.peers[0].target = AIM
             yield compared
+        if sizes.graphbolt_python is not None:
+            yield _one_hop(sizes, timed, seed_time, pool)
+
+
+def _one_hop(
+    sizes: Sizes, task: TemporalTask, seed_time: npt.NDArray[np.int64], pool: ThreadPoolExecutor
+) -> Comparison:
+    """Compare one hop with GraphBolt's: it takes times before that of the seed, and is asked for the next."""
+    options = replace(task.options, fanouts=task.options.fanouts[:1], time="time")
+    ours = partial(_sample_all, pool, make_sampler(task, options), task.seeds, seed_time)
+    edges, told = ours(), {**task.how(), "fanouts": list(options.fanouts)}
+    arrays = task.arrays() | {"times": task.edge_times, "seeds": np.stack([task.seeds, seed_time + 1], 1)}
+    with library("graphbolt", str(sizes.graphbolt_python), told, arrays) as (worker, _):
+        peers: Any = {"graphbolt": worker} if isinstance(worker, str) else {
+            f"{worker.name}, {work}": worker.work(work) for work in worker.works
+        }  # fmt: skip
+        for label, peer in peers.items():
+            if not isinstance(peer, str):
+                expect_as_many("temporal", label, edges, peer().result)
+        about = {"fanouts": list(options.fanouts), "batches": len(task.seeds), "variant": "temporal-uniform"}
+        return sizes.compare("temporal-one-hop", ours, peers, edges, **about)
 
 
 def _sample_all(pool: ThreadPoolExecutor, sampler: Sampler, seeds: npt.NDArray[np.int64], seed_time: Any = None) -> int:

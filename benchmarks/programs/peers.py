@@ -101,17 +101,22 @@ def _graphbolt_samplers(task: dict[str, Any], arrays: dict[str, Any]) -> tuple[l
     from dgl import graphbolt
 
     class Sampler:
-        narrow = arrays["indices"].dtype == np.int32
+        narrow = arrays["indices"].dtype == np.int32 and "times" not in arrays
 
         def __init__(self) -> None:
-            data = {"weight": torch.from_numpy(arrays["weights"])} if "weights" in arrays else None
-            self._weight = None if data is None else "weight"
+            data = {key: torch.from_numpy(arrays[key]) for key in ("weights", "times") if key in arrays} or None
+            self._weight = "weights" if "weights" in arrays else None
             self._fanouts = [torch.tensor([fanout]) for fanout in task["fanouts"]]
             self._graph = graphbolt.fused_csc_sampling_graph(
                 torch.from_numpy(arrays["indptr"]), torch.from_numpy(arrays["indices"]), edge_attributes=data
             )
 
         def __call__(self, nodes: Any) -> int:
+            if "times" in arrays:  # rows are nodes, and their times
+                (fanout,) = self._fanouts
+                seeds, when = nodes[0].to(self._graph.indices.dtype), nodes[1]
+                drawn = self._graph.temporal_sample_neighbors(seeds, when, fanout, edge_timestamp_attr_name="times")
+                return int(drawn.sampled_csc.indices.numel())
             edges = 0
             for fanout in self._fanouts:
                 drawn = self._graph.sample_neighbors(
