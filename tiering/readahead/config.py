@@ -129,9 +129,9 @@ def max_known(nbytes: int, batches: Sequence[Rows], scale: int = 1) -> int:
 
 
 def known_bytes(choice: ReadaheadConfig, batches: Sequence[Rows], scale: int = 1) -> int:
-    """Return the bytes of the numbers of batches that a configuration knows ahead, and as many more for another one."""
-    known = 2 + ((1 + _PLANNED) * choice.window + choice.horizon) / choice.parts
-    return math.ceil(2 * known * _mean_bytes(batches, scale))
+    """Return the bytes of the numbers of batches that a configuration knows ahead, and of slots of those planned."""
+    known = 2 + (choice.window + choice.horizon + 4 * _PLANNED * choice.window) / choice.parts
+    return math.ceil(known * _mean_bytes(batches, scale))
 
 
 def _mean_bytes(batches: Sequence[Rows], scale: int) -> float:

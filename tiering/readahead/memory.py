@@ -15,6 +15,7 @@ from tiering.memory import Budget
 from tiering.readahead.config import (
     KNOWN_SHARE,
     NUMBERS_SHARE,
+    UNLIMITED,
     ReadaheadConfig,
     Rows,
     SsdTables,
@@ -109,8 +110,8 @@ class BufferMemory:
         numbers = int(NUMBERS_SHARE * left)
         known = max_known(numbers, batches, scale)
         choice = choose_config(tables, pools(numbers), batches, speed, windows, known, scale)
-        if windows is None:  # what is not known ahead is the buffer's
-            numbers = min(numbers, known_bytes(choice, batches, scale))
+        if windows is None and choice.window < UNLIMITED:  # what is not known ahead is the buffer's
+            numbers = known_bytes(choice, batches, scale)
         return BufferPlan(pools(numbers), choice, numbers)
 
 

@@ -102,8 +102,8 @@ def release_unused(tight: bool) -> None:
     gc.collect()
     with suppress(AttributeError, OSError):
         libc = ctypes.CDLL(None)
-        libc.mallopt(-3, 1 << 20 if tight else 32 << 20)  # M_MMAP_THRESHOLD
-        libc.mallopt(-1, 1 << 20 if tight else 64 << 20)  # M_TRIM_THRESHOLD
+        libc.mallopt(-3, 128 << 10 if tight else 32 << 20)  # M_MMAP_THRESHOLD
+        libc.mallopt(-1, 128 << 10 if tight else 64 << 20)  # M_TRIM_THRESHOLD
         libc.malloc_trim(0)
 
 
