@@ -149,7 +149,7 @@ class PlanOptions:
 
     rows_in_memory: Sequence[str | int | Budget] = option(
         (), "Memory of the training process, for rows and batches: 8GiB, 50% of the machine's. Default: from all rows "
-        "in memory down to a sixteenth. (--memory is what this command itself may take.)", "SIZE,..", panel=PLANNED,
+        "in memory down to 1/32. (--memory is what this command itself may take.)", "SIZE,..", panel=PLANNED,
         cli=str | None, from_cli=split_list,
     )  # fmt: skip
     disk: Sequence[str | Disk] = option(

@@ -52,6 +52,11 @@ class SsdTables:
         """Rows of all types."""
         return sum(rows for rows, *_ in self.rows)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the rows of all types on the disk."""
+        return sum(rows * stride for rows, _, _, stride, _ in self.rows)
+
     def among(self, nodes: Mapping[str, Ids]) -> Rows:
         """Return the rows of a batch that lie on SSD, by the core's numbers."""
         return native.ssd_rows_among(self.rows, self.shape, self.begins, [nodes[t] for t in self.types])

@@ -164,7 +164,8 @@ class Inference:
 
     def _estimate_reads(self, view: Layout, number: int, budget: Budget) -> tuple[int, str]:
         """Return the bytes that a layer reads of the ssd tier, and of which form its reading is."""
-        tables, whole = self._cold_tables(view), self._cold_bytes(view)
+        tables = self._cold_tables(view)
+        whole = tables.nbytes
         if whole <= budget.left() or not self._layers[number].neighbours:
             return whole, "" if whole <= budget.left() else "front to back"
         runs = [run.since(b, b + 1) for run in self._runs[number].values() for b in range(len(run.edges))]
@@ -179,10 +180,6 @@ class Inference:
     def _cold_tables(self, view: Layout) -> SsdTables:
         """Return the rows on SSD."""
         return SsdTables.of(view, [t for t in view.feature_types if view.type_layout(t).rows("ssd")])
-
-    def _cold_bytes(self, view: Layout) -> int:
-        """Return the bytes of the rows on SSD."""
-        return sum(rows * stride for rows, _, _, stride, _ in self._cold_tables(view).rows)
 
     def _empty(self, block: InferenceBlock) -> dict[str, Any]:
         """Return the sources of a block by type, none of types that it lacks."""
@@ -202,13 +199,15 @@ class Inference:
             if not writer.journal.done:
                 require_space({writer.path: self._needed()})
             first = next((k + 1 for k in range(last, -1, -1) if writer.has(_file_of(k, last))), 0)
-            for number in range(first, last + 1):
-                release_unused(self._cold_bytes(self._view(number)) > self._budget(number).left())
-                self._write_layer(writer, number)
-                self._kept = None  # and with it the buffer, before the next layer asks for memory
-                if number:
-                    writer.drop(_file_of(number - 1, last))
-            release_unused(False)
+            try:
+                for number in range(first, last + 1):
+                    release_unused(self._cold_tables(self._view(number)).nbytes > self._budget(number).left())
+                    self._write_layer(writer, number)
+                    self._kept = None  # and with it the buffer, before the next layer asks for memory
+                    if number:
+                        writer.drop(_file_of(number - 1, last))
+            finally:
+                release_unused(False)
             for name, ids in (self._asked or {}).items():
                 writer.put(f"nodes/{name}", ids)
             writer.adopt(self._graph.order, "order")  # type: ignore[arg-type] # a layout's graph has one
