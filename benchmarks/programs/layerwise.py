@@ -99,7 +99,7 @@ class MeasuredInference(run.Inference):
         buffer = None if ahead is None or ahead.buffer is None else ahead.buffer
         self.layers.append({
             "seconds": time.perf_counter() - start, "model": layer.seconds, "waited": self.waited,
-            "waited_by_stage": stats.waited, "digest": layer.digest, "table": table,
+            "waited_by_stage": stats.waited, "busy": stats.seconds, "digest": layer.digest, "table": table,
             "read": table if ahead is None else stats.read_bytes, "in_memory": ahead is None,
             "edges": sum(int(run.edges.sum()) for run in self._runs[number].values()),
             "disk": [now - before for now, before in zip(disk_bytes(), disk, strict=True)],

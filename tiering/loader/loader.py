@@ -158,12 +158,15 @@ class Loader(Described):
             in_order = self.options.pipeline.in_order
             ready = run_stages(len(order), stages, ahead, f"epoch {epoch}, batch", self._times, in_order)
             shown = progress(len(order), f"epoch {epoch}", "batch", watched=self.options.pipeline.progress)
+
+            def received(made: Any) -> Any:
+                bar.update()
+                if not bar.disable and self._times.batches % _LINE == 0:
+                    bar.set_postfix_str(self.stats().line())
+                return batches.receive(made)
+
             with shown as bar, closing(ready):  # type: ignore[type-var]
-                for made in ready:
-                    yield batches.receive(made)
-                    bar.update()
-                    if not bar.disable and self._times.batches % _LINE == 0:
-                        bar.set_postfix_str(self.stats().line())
+                yield from map(received, ready)  # nothing here holds a batch that the consumer is done with
 
     def reset_counters(self) -> None:
         """Begin counting rows, bytes and seconds at zero, in every table, too."""

@@ -21,6 +21,7 @@ THINNED = 8  # runs of rows of which one is simulated to choose a window: so man
 _RUN, _RUNS = 1 << 20, 256  # bytes of a run; number of runs below which all are simulated
 _HORIZON = 8  # parts known behind a round, at most, as a multiple of the window: each is looked at in every round
 _PLANNED = 3  # windows that are planned or copied at the same time, in addition to the open one
+_UNREAD = 2  # of these not yet read: they have the row, slot and time of each read
 _WINDOWS = 4  # least windows in the sampled batches: the ends of fewer would count for too much
 _WORSE = 1.1  # ratio to the best at which smaller windows are no longer tried
 
@@ -133,10 +134,11 @@ def max_known(nbytes: int, batches: Sequence[Rows], scale: int = 1) -> int:
     return max(2, int(nbytes / _mean_bytes(batches, scale)))
 
 
-def known_bytes(choice: ReadaheadConfig, batches: Sequence[Rows], scale: int = 1) -> int:
-    """Return the bytes of the numbers of batches that a configuration knows ahead, and of slots of those planned."""
-    known = 2 + (choice.window + choice.horizon + 4 * _PLANNED * choice.window) / choice.parts
-    return math.ceil(known * _mean_bytes(batches, scale))
+def known_bytes(choice: ReadaheadConfig, batches: Sequence[Rows], scale: int, slots: int) -> int:
+    """Return the bytes of the numbers of batches that a configuration knows ahead or has planned, and of its reads."""
+    known = 2 + ((1 + _PLANNED) * choice.window + choice.horizon) / choice.parts
+    mean = _mean_bytes(batches, scale)
+    return math.ceil(known * mean + 3 * _UNREAD * min(4 * slots, choice.window / choice.parts * mean))
 
 
 def _mean_bytes(batches: Sequence[Rows], scale: int) -> float:
@@ -146,7 +148,7 @@ def _mean_bytes(batches: Sequence[Rows], scale: int) -> float:
 
 def trial_rows(tables: SsdTables, nbytes: int) -> int:
     """Return the rows of batches, thinned ones too, that suffice to choose a configuration for a memory of `nbytes`."""
-    return 2 * min(tables.num_rows, nbytes // min(size for _, size, *_ in tables.rows))
+    return 4 * min(tables.num_rows, nbytes // min(size for _, size, *_ in tables.rows)) // tables.thinning
 
 
 def enough_batches(tables: SsdTables, nbytes: int, batches: Sequence[Rows]) -> Sequence[Rows]:
@@ -183,7 +185,8 @@ def choose_config(
     """Return the cheapest of `windows` (in batches; by default those that fit the buffer) by simulated reading.
 
     Two horizons are tried for each: none, which keeps the rows of the lowest ranks, close together on the disk, and one
-    that keeps those used next. `max_known`: batches whose rows may be known at once. The buffer begins with
+    that keeps those used next. Where the largest window that the batches can tell of is the cheapest, all of them that
+    fit are taken, at its price. `max_known`: batches whose rows may be known at once. The buffer begins with
     `hottest_rows`, and reads for the first third of the batches are not counted. `scale`: rows that each row of
     `batches` (`SsdTables.thinned` then) stands for.
     """
@@ -194,7 +197,8 @@ def choose_config(
     rows = max(1, int(np.mean([len(part) for part in cut])))
     reach = 1 + 2 * sum(slots for _, slots in pools) // rows
     if windows is None:
-        most = max(1, min(reach, len(cut) // _WINDOWS, known // (1 + _PLANNED)))
+        fitting = max(1, min(reach, known // (1 + _PLANNED)))
+        most = max(1, min(fitting, len(cut) // _WINDOWS))
         # The most, which may be as many as fit, then by fours; half and twice the best of them at last.
         sizes = [most, *(most // 4**k for k in range(1, most.bit_length()) if 4**k <= most)]
     else:
@@ -216,6 +220,8 @@ def choose_config(
         best = min(best, choice, key=cost)
     between = [] if windows is not None else [w for w in (best.window // 2, 2 * best.window) if 1 <= w <= most]
     best = min([best, *map(cheapest, between)], key=cost)
+    if windows is None and best.window == most and not best.horizon:  # what would be cheaper still was not sampled
+        best = replace(best, window=fitting)
     figures = {name: scale * getattr(best, name) for name in ("seconds", "reads", "read_bytes")}
     return replace(best, **figures)
 

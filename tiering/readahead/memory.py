@@ -42,7 +42,7 @@ class BatchMemory:
     @classmethod
     def of(cls, rows: int, sampled: int, prefetch: int = PREFETCH, workers: int = WORKERS) -> BatchMemory:
         """Return that of batches whose delivered rows take `rows` bytes, and whose nodes and edges `sampled` bytes."""
-        outputs = (prefetch + 2) * int(1.25 * rows)
+        outputs = (prefetch + workers) * int(1.25 * rows)
         return cls(outputs, outputs + (2 * workers + 2) * 4 * sampled)
 
 
@@ -111,7 +111,7 @@ class BufferMemory:
         known = max_known(numbers, batches, scale)
         choice = choose_config(tables, pools(numbers), batches, speed, windows, known, scale)
         if windows is None and choice.window < UNLIMITED:  # what is not known ahead is the buffer's
-            numbers = known_bytes(choice, batches, scale)
+            numbers = known_bytes(choice, batches, scale, sum(slots for _, slots in pools(numbers)))
         return BufferPlan(pools(numbers), choice, numbers)
 
 

@@ -53,7 +53,7 @@ void LookaheadPlan::set_window(int64_t window, int64_t horizon, bool growing) {
   TIERING_EXPECT(future_.empty(), "window: expected no batch to wait, found ", waiting());
   window_ = window;
   horizon_ = horizon;
-  most_ = growing ? 1 : window;
+  most_ = growing ? std::max<int64_t>(1, window / kGrowth) : window;
 }
 
 void LookaheadPlan::add(std::vector<uint32_t> rows) {

@@ -12,7 +12,7 @@
 namespace tiering {
 namespace {
 
-constexpr int64_t kRoundsAhead = 2;     // planned and not yet read, if they keep the disks busy
+constexpr int64_t kRoundsAhead = 2;     // planned and not yet read, if they keep the disks busy; or copied
 constexpr int64_t kLeastPlanned = 16;   // parts planned and not released, at least
 constexpr int64_t kDepthsAhead = 2;     // rows of them, by what all images have in flight
 constexpr int64_t kStaging = 64 << 20;  // bytes of an engine's buffers, at most
@@ -75,7 +75,7 @@ void RowBuffer::begin(int64_t window, int64_t horizon, int64_t gap, bool growing
   TIERING_EXPECT(threads_.empty(), "an epoch is under way");
   plan_.set_window(window, horizon, growing);
   most_waiting_ = window + horizon + 1;
-  most_planned_ = std::max(kLeastPlanned, (kRoundsAhead + 1) * window);
+  most_planned_ = std::max(kLeastPlanned, kRoundsAhead * window);
   gap_ = gap;
   {
     const std::lock_guard lock(mutex_);
@@ -147,9 +147,8 @@ RowBuffer::Fill RowBuffer::next_fill() {
     if (!running_ || error_) return {};
     const auto flight = std::find_if(flights_.begin(), flights_.end(), [](const auto& one) { return !one->done; });
     if (flight != flights_.end() && filled_ == (*flight)->round.rows.size()) {
-      (*flight)->done = true;
+      finish(**flight);
       filled_ = given_ = 0;
-      note_change();
     } else if (flight != flights_.end() && (*flight)->round.after[filled_] <= done_) {
       counters_.idle_nanoseconds += nanoseconds() - start;
       return give((*flight)->round);
@@ -186,6 +185,13 @@ void RowBuffer::fail(std::exception_ptr error) noexcept {
   const std::lock_guard lock(mutex_);
   if (!error_) error_ = std::move(error);
   changed_->notify_all();
+}
+
+/// The rows of a round have arrived, unless there was an error: its reads are forgotten. The mutex is held.
+void RowBuffer::finish(Flight& flight) {
+  flight.done = true;
+  if (!error_) flight.round.rows = flight.round.slots = flight.round.after = {};
+  note_change();
 }
 
 /// Something that others may wait for. The mutex is held.

@@ -42,8 +42,7 @@ class RowBuffer::Reader final : public ReadSink {
     lock.unlock();
     if (--flight->parts == 0) {
       const std::lock_guard changing(buffer_.mutex_);
-      flight->done = true;
-      buffer_.note_change();
+      buffer_.finish(*flight);
     }
   }
 
@@ -92,7 +91,7 @@ class RowBuffer::Reader final : public ReadSink {
         }
         if (open_ == rows.size()) {
           const auto flight = std::exchange(flight_, nullptr);
-          if ((flight->done = --flight->parts == 0)) buffer_.note_change();
+          if (--flight->parts == 0) buffer_.finish(*flight);
           continue;
         }
       }

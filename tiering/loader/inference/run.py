@@ -247,6 +247,7 @@ class Inference:
                     _append(file, entry, at, rows, run.nodes(at, at + block.num_dst) if gaps else None)
                     at += block.num_dst
                     bar.update(block.num_dst * entry.row_bytes)
+                    del block, x, rows  # before the next ones are made
                 _fill(file, entry.end)
 
     def _blocks(
@@ -269,7 +270,7 @@ class Inference:
             sampler="full" if layer.fanouts == -1 else "uniform", fanouts=[layer.fanouts], **options,
         )  # fmt: skip
         try:
-            yield from ((InferenceBlock.of(batch), batch.x) for batch in self._kept)
+            yield from map(lambda batch: (InferenceBlock.of(batch), batch.x), self._kept)
         except StageError as error:
             raise error.__cause__ or error from None  # a disk that failed, say: the run can go on later
 

@@ -16,9 +16,9 @@ struct Round {
   int64_t first = 0;
   int64_t last = 0;
   int64_t needed = 0;             ///< different rows that the batches use
-  std::vector<uint32_t> rows{};   ///< rows to read, ascending
+  std::vector<uint32_t> rows{};   ///< rows to read, ascending; none once they are read
   std::vector<uint32_t> slots{};  ///< where each goes
-  std::vector<int64_t> after{};   ///< batches that must be done with the slot before: all before this number
+  std::vector<uint32_t> after{};  ///< batches that must be done with the slot before: all before this number
   std::vector<std::vector<uint32_t>> batch_slots{};  ///< per batch: the slot of each row, in the order they were given
 };
 
@@ -28,8 +28,8 @@ class LookaheadPlan {
   LookaheadPlan(const SsdRows& rows, const std::vector<SlotPool>& pools);
 
   /// `window`: batches of a round at most. `horizon`: batches behind a round whose rows are to be known before it is
-  /// planned, as far as there are any. No batch may wait. `growing`: rounds begin with one batch and grow, so that the
-  /// first batches need not wait for a whole window.
+  /// planned, as far as there are any. No batch may wait. `growing`: rounds begin with an eighth of that and grow, so
+  /// that the first batches need not wait for a whole window.
   void set_window(int64_t window, int64_t horizon, bool growing = false);
 
   /// Bytes of a plan for `rows` and `slots`, excluding the rows of batches to come.

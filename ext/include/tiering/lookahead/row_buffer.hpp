@@ -120,6 +120,7 @@ class RowBuffer {
   void run_planner();
   template <typename Work>
   bool after_changes(Work&& work);
+  void finish(Flight& flight);
   void note_change();
   void fail(std::exception_ptr error) noexcept;
 
