@@ -44,10 +44,10 @@ class OutputDirectory:
         reads: Iterable[Path] = (),
     ) -> None:  # fmt: skip
         self._set_places(out)
-        self._force, self._resumable = force, identity is not None
+        self._resumable = identity is not None
         refuse_overlap(self.out, reads)
-        if not self._is_unfinished():
-            self._refuse_existing()
+        self.refuse_existing(out, force)
+        self._force = force
         with storage_errors():
             make_folders(self.out.parent)
             self._lock = self._acquire()
@@ -71,6 +71,15 @@ class OutputDirectory:
                     output._recover()
                 finally:
                     output._release()
+
+    @classmethod
+    def refuse_existing(cls, out: str | os.PathLike[str], force: bool) -> None:
+        """Raise `ExistsError` if there is something at `out`, with `force` something foreign, that no run left."""
+        output = cls.__new__(cls)
+        output._set_places(out)
+        output._force = force
+        if not output._is_unfinished():
+            output._refuse_existing()
 
     def _set_places(self, out: str | os.PathLike[str]) -> None:
         self.out = Path(os.path.abspath(out))  # noqa: PTH100 - keep symbolic links in the name as given

@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 import numpy.typing as npt
 
 from tiering.artifacts.artifact import VerifyReport
+from tiering.artifacts.atomic import OutputDirectory
 from tiering.artifacts.manifest import Problem, Relation
 from tiering.errors import MissingError
 from tiering.formats.graph import Graph
@@ -332,6 +333,8 @@ class TieredLayout(ForFrameworks, Described):
         """
         from tiering.loader.inference.run import Inference
 
+        if not dry_run:
+            OutputDirectory.refuse_existing(out, force)
         inference = Inference(
             self, layers, out, memory=memory, dtype=dtype, nodes=nodes, edges=edges, device=device, force=force
         )

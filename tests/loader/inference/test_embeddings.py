@@ -143,7 +143,7 @@ def test_what_is_refused_before_it_begins(kit, build, tmp_path):
     (tmp_path / "e" / "mine").write_text("kept")
     for force in (False, True):
         with pytest.raises(ExistsError):
-            layout.inference([layer], tmp_path / "e", force=force)
+            layout.inference([lambda block, x: pytest.fail("it is tried")], tmp_path / "e", force=force)
     assert (tmp_path / "e" / "mine").read_text() == "kept" and len(list(tmp_path.glob(".e*"))) == 0
 
 

@@ -43,6 +43,7 @@ from tiering.text.progress import progress
 from tiering.text.units import format_bytes, format_count
 
 if TYPE_CHECKING:
+    from tiering.loader.batches.batch import Batch
     from tiering.loader.layout import TieredLayout
 
 _SPARE = 1.25  # of the memory that a function took for its first block: others have other sources
@@ -270,9 +271,14 @@ class Inference:
             sampler="full" if layer.fanouts == -1 else "uniform", fanouts=[layer.fanouts], **options,
         )  # fmt: skip
         try:
-            yield from map(lambda batch: (InferenceBlock.of(batch), batch.x), self._kept)
+            yield from map(_block_and_rows, self._kept)  # a generator would keep each till the next is made
         except StageError as error:
             raise error.__cause__ or error from None  # a disk that failed, say: the run can go on later
+
+
+def _block_and_rows(batch: Batch) -> tuple[InferenceBlock, Any]:
+    """Return a batch as a layer gets it."""
+    return InferenceBlock.of(batch), batch.x
 
 
 def _file_of(number: int, last: int) -> str:
