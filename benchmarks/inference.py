@@ -26,7 +26,7 @@ import numpy as np
 
 from benchmarks.harness import Sizes
 from benchmarks.memory_group import memory_group
-from benchmarks.pages import describe_machine, markdown, show_machine, write_json
+from benchmarks.pages import describe_machine, markdown, put, show_machine, write_json
 from benchmarks.stages import bench_folder, forget, read_and_write, run_tiering, write_edges
 from tiering.errors import InternalError, TieringError
 from tiering.text.units import format_bytes
@@ -183,6 +183,7 @@ def main(argv: Sequence[str]) -> int:
                         help="of the features in memory")  # fmt: skip
     parser.add_argument("--sides", type=lambda text: text.split("/"), default=list(SIDES), help="some, with / between")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="make graph and layout there, or use what is there")
+    parser.add_argument("--docs", type=Path, metavar="DIR", help="write the table into inference.md there")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
     given = parser.parse_args(argv)
     sizes = Sizes.from_options(given)
@@ -198,10 +199,15 @@ def main(argv: Sequence[str]) -> int:
         return 1
     machine = describe_machine()
     disk = document["disk"]
-    print(f"{show_machine(machine)}; disk: {disk['read'] / 1e9:.2f} GB/s read, {disk['written'] / 1e9:.2f} written; "
-          f"without rows: {format_bytes(document['base'])}\n")  # fmt: skip
-    print(layers_table(document, sizes.graph_nodes) + "\n")
-    print("\n".join(f"- {line}" for line in verdicts(document)))
+    text = "\n\n".join([
+        f"{show_machine(machine)}; disk: {disk['read'] / 1e9:.2f} GB/s read, {disk['written'] / 1e9:.2f} written; "
+        f"without rows: {format_bytes(document['base'])}",
+        layers_table(document, sizes.graph_nodes),
+        "\n".join(f"- {line}" for line in verdicts(document)),
+    ])  # fmt: skip
+    print(text)
+    if given.docs:
+        put(given.docs / "inference.md", "<!-- measured -->", "<!-- end -->", text)
     if given.json:
         write_json(given.json, {"machine": machine, "nodes": sizes.graph_nodes, "edges": sizes.edges, **document})
     return 0
