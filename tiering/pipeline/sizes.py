@@ -9,15 +9,15 @@ import numpy as np
 from tiering import cuda
 from tiering.errors import CapabilityError, InputError
 from tiering.formats.shape import GraphShape, SizedGraph
-from tiering.layout.options import LayoutOptions
+from tiering.layout.options import FANOUTS, LayoutOptions
 from tiering.layout.sizes import TierRoom
 from tiering.memory import AUTO_SHARE, available_memory
 from tiering.readahead.config import KNOWN_SHARE, NUMBERS_SHARE
 from tiering.readahead.memory import BatchMemory, page_cache_for
 from tiering.sampling import SamplingOptions, make_sampler
-from tiering.text.units import format_bytes, parse_bytes
+from tiering.sampling.memory import batch_bounds
+from tiering.text.units import format_bytes, format_count, parse_bytes
 
-_SAMPLING = SamplingOptions([10, 10, 10])
 _WIDTH, _COPIES = 256, 4  # numbers of a node in a layer of GraphSAGE; values, their aggregates, and gradients of both
 _CONTEXT = 512 << 20  # bytes of a GPU for CUDA's context, the workspace of libraries, parameters
 _BATCHES = 8  # in a buffer, so that none comes in parts
@@ -25,24 +25,28 @@ _BATCHES = 8  # in a buffer, so that none comes in parts
 
 @dataclass(frozen=True)
 class BatchSize:
-    """A batch of 1,024 seeds and fanouts 10,10,10: bytes of its rows and arrays, and nodes summed over the layers."""
+    """A batch of training: bytes of its rows and arrays, and nodes summed over the layers."""
 
     rows: int
     arrays: int
     layers: int
 
     @classmethod
-    def of(cls, graph: SizedGraph) -> BatchSize:
-        """Sample a batch from nodes spread over the largest type with features; bounds of a graph to come."""
+    def of(cls, graph: SizedGraph, how: SamplingOptions) -> BatchSize:
+        """Sample a batch from nodes spread over the largest type with features; bounds of a graph to come.
+
+        Times are left out: without them a batch is as large or larger.
+        """
+        how = replace(how, time=None, time_window=None)
         tables = {t: table for t in graph.node_types if (table := graph.feature_table(t)) is not None}
         largest = max(tables, key=lambda t: (graph.num_nodes(t), t))
         count = graph.num_nodes(largest)
         if isinstance(graph, GraphShape):
-            bounds = [min(graph.num_nodes(), _SAMPLING.batch_size * 11**hop) for hop in range(4)]
-            row_bytes = max(table.row_bytes for table in tables.values())
-            return cls(bounds[-1] * row_bytes, 16 * bounds[-1], sum(bounds[:-1]))
-        seeds = np.linspace(0, count - 1, min(count, _SAMPLING.batch_size)).astype(np.int64)
-        batch = make_sampler(graph, _SAMPLING).sample({largest: np.unique(seeds)})
+            bounds = [batch_bounds(graph, replace(how, fanouts=how.fanouts[: k + 1])) for k in range(len(how.fanouts))]
+            nodes, row_bytes = bounds[-1][1], max(table.row_bytes for table in tables.values())
+            return cls(nodes * row_bytes, 16 * nodes, sum(asking for asking, *_ in bounds))
+        seeds = np.linspace(0, count - 1, min(count, how.batch_size)).astype(np.int64)
+        batch = make_sampler(graph, how).sample({largest: np.unique(seeds)})
         rows = sum(batch.nodes[t].size * table.row_bytes for t, table in tables.items())
         return cls(rows, batch.nbytes, sum(sum(known.values()) for known in batch.num_nodes[:-1]))
 
@@ -70,7 +74,8 @@ def measure_room(asked: LayoutOptions, graph: SizedGraph) -> LayoutOptions:
         raise CapabilityError(
             f"gpu: auto is what a GPU here has free; give a size such as 8GiB, because none can be used: {reason}"
         )
-    batch = BatchSize.of(graph)
+    how = asked.sampling or SamplingOptions(FANOUTS)
+    batch = BatchSize.of(graph, how)
     free = int(AUTO_SHARE * available_memory())
     mapped = sum(array.nbytes for relation in graph.relations for array in graph.csc(relation))
     work, cache = BatchMemory.of(batch.rows, batch.arrays).work, page_cache_for(mapped, free)
@@ -80,13 +85,21 @@ def measure_room(asked: LayoutOptions, graph: SizedGraph) -> LayoutOptions:
     room = TierRoom(
         0, max(0, free - cache - work), max(0, free - cache - ahead), "`tiering doctor` says why no GPU can be used",
         f"{whole}, {taken} {format_bytes(work)} for batches",
-        f"{whole}, {taken} {format_bytes(ahead)} for batches and rows read ahead",
+        f"{whole}, {taken} {format_bytes(ahead)} for batches and rows read ahead", _batches(how, asked),
     )  # fmt: skip
     if devices:
         left = min(cuda.free_bytes(device) for device in devices)
         given = asked.step_memory
         step = batch.step if given is None else parse_bytes(given, "step memory")
-        what = "a step of GraphSAGE with batches of 1,024, fanouts 10,10,10" if given is None else "a step, as asked"
+        what = "a step of GraphSAGE" if given is None else "a step, as asked"
         why = f"{format_bytes(left)} of the GPU is free, less {format_bytes(step)} for {what}"
         room = replace(room, gpu=max(0, left - step), gpu_reason=why)
     return replace(asked, room=room)
+
+
+def _batches(how: SamplingOptions, asked: LayoutOptions) -> tuple[str, str, str]:
+    """Return the row of the table of sizes that says for which batches memory is left."""
+    reason = f"fanouts {str(how.fanouts).strip('[]').replace(' ', '')}"
+    if asked.sampling is None:
+        reason += " are assumed; --fanouts and --batch-size say others, in a file of `tiering run` those of [score]"
+    return "batches", f"{format_count(how.batch_size)} seeds", reason
