@@ -99,8 +99,11 @@ def test_figures_show_the_numbers_of_their_sources(page: Page, chain: Path, docu
     assert [float(part.get("width", 0)) + 1 for part in bar] == pytest.approx(
         [360 * size / sum(bytes_of) for size in bytes_of], abs=0.02
     )
-    resident = sum(tiers[tier]["bytes"] for tier in ("gpu", "peer", "cpu"))
-    assert f"{resident} B of rows in memory: layout" in figures["Predicted epoch by memory"].get("aria-label", "")
+    words = figures["Predicted epoch by memory"].get("aria-label", "")
+    marked = re.search(r"marked: layout today: ([\d.]+) MiB at \1 MiB", words)
+    planned = json.loads(documents["plan"].read_text())["epochs"][-1]
+    assert planned["all_fit"] and marked is not None  # the least memory that holds all rows, less those on SSD
+    assert planned["memory"] - tiers["ssd"]["bytes"] == pytest.approx(float(marked[1]) * 2**20, rel=1 / 64)
     last = json.loads(documents["trace"].read_text())["epochs"][1]
     assert any(title.endswith(f"bound by {last['bound_by']}") for title in figures if title.startswith("Epoch 1"))
 

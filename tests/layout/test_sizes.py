@@ -18,7 +18,7 @@ from tiering.formats.shape import GraphShape
 from tiering.layout.options import LayoutOptions
 from tiering.layout.sizes import TierRoom, choose_sizes
 from tiering.layout.tiers import Capacities
-from tiering.pipeline.sizes import BatchSize
+from tiering.pipeline.sizes import BatchSize, process_memory
 from tiering.sampling import SamplingOptions
 
 MIB = 1 << 20
@@ -133,12 +133,26 @@ def test_batches_of_all_neighbours(tmp_path, hops):
     known = [np.unique(np.linspace(0, 399, 50).astype(int))]
     for _ in range(hops):
         known.append(np.union1d(known[-1], adjacency[known[-1]].any(axis=0).nonzero()[0]))
-    size = BatchSize.of(graph, SamplingOptions([-1] * hops, batch_size=50))
+    size = BatchSize.of(graph, SamplingOptions([-1] * hops, batch_size=50), {"paper": 32})
     assert size.rows == 32 * known[-1].size and size.layers == sum(len(own) for own in known[:-1])
-    bound = BatchSize.of(GraphShape.of(graph), SamplingOptions([-1] * hops, batch_size=50))
+    bound = BatchSize.of(GraphShape.of(graph), SamplingOptions([-1] * hops, batch_size=50), {"paper": 32})
     assert bound.rows >= size.rows and bound.layers >= size.layers
-    few = BatchSize.of(GraphShape.of(graph), SamplingOptions([2] * hops, batch_size=10))
+    few = BatchSize.of(GraphShape.of(graph), SamplingOptions([2] * hops, batch_size=10), {"paper": 32})
     assert (few.rows, few.layers) == (32 * 10 * 3**hops, sum(10 * 3**hop for hop in range(hops)))
+
+
+def test_memory_of_a_process_is_that_of_a_plan(tmp_path):
+    """With all rows in memory it is where a plan finds that they fit, give or take a batch; each row counts itself."""
+    tiering.generate_dataset(tmp_path / "data", nodes=4000, edges=9000, dim=4096, classes=2, seed=3)
+    graph = tiering.import_graph(tmp_path / "data", tmp_path / "graph")
+    ranked = tiering.reorder_graph(graph, tiering.score_graph(graph, tmp_path / "scores", "degree"), tmp_path / "r")
+    layout = pipeline.layout(ranked, tmp_path / "l", cpu="100%")
+    everything, how = 4000 * 16384, SamplingOptions([3, 2], batch_size=8)
+    whole = process_memory(layout, how, everything)
+    sizes = [whole - 4 * MIB, whole + 4 * MIB]
+    plan = tiering.plan_epochs(ranked, fanouts=[3, 2], batch_size=8, rows_in_memory=sizes)
+    assert [epoch.all_fit for epoch in plan.epochs] == [False, True]
+    assert process_memory(layout, how, everything // 4) == whole - everything // 4 * 3
 
 
 def test_the_batches_of_training_are_asked_for(tiering_cli, reordered, tmp_path):
