@@ -130,6 +130,19 @@ def test_a_part_without_data_says_what_fills_it(chain: Path, tmp_path: Path, tie
     assert json.loads(tiering_cli("report", chain / "graph", "--out", out, "--json").ok().out)["path"] == str(out)
 
 
+def test_a_layout_that_a_plan_is_not_of(chain: Path, documents: dict[str, Path], tmp_path: Path) -> None:
+    """One without features says so; neither it nor one of other relations is marked among predicted epochs."""
+    (tmp_path / "edges.txt").write_text("0 1\n1 2\n2 0\n")
+    graph = tiering.import_graph(tmp_path / "edges.txt", tmp_path / "g")
+    ranked = tiering.reorder_graph(graph, tiering.score_graph(graph, tmp_path / "s", "degree"), tmp_path / "r")
+    layout, plan = tiering.write_layout(ranked, tmp_path / "l"), json.loads(documents["plan"].read_text())
+    page = Page(tiering.report([layout, plan], tmp_path / "page.html"))
+    assert "l holds adjacency alone: its graph has no features." in page.all("p") and "today" not in page.html
+    assert not any("by tier" in title for title, _ in page.figures)
+    plan["parameters"]["fanouts"] = [{"a:to:b": 3}]
+    assert "today" not in Page(tiering.report([chain / "layout", plan], tmp_path / "page.html")).html
+
+
 def test_opened_things_are_taken_too(chain: Path, documents: dict[str, Path], tmp_path: Path) -> None:
     evaluation = tiering.evaluate_scores(chain / "graph", [chain / "scores"], fanouts=[3], batch_size=8, epochs=1)
     things = [tiering.open(chain / "layout"), evaluation.to_json(), {"evaluations": [evaluation.to_json()] * 2}]

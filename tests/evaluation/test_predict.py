@@ -163,6 +163,10 @@ def test_prices(tmp_path):
     plan = EpochPredictions(line(1800), 10, 5, {"test": replace(DISK, drives=2)}, prices=Prices.read(file))
     assert plan.epoch_cost(plan.epochs[0]) == pytest.approx((1 + 4 * 0.5 + 2 * 3) / 2)  # half an hour
     assert plan.to_json()["epochs"][0]["cost"] == plan.epoch_cost(plan.epochs[0])
+    with pytest.raises(InputError, match=r"prices\.toml: expected a price of 2xhdd in \[disk\], found only test"):
+        PlanOptions(disk=["test", "2xtest", "2xhdd"], price=file)
+    file.write_text("machine = 1")
+    assert PlanOptions(disk="2xhdd", price=file).prices is not None
     for text in ("currency = 3", "machine = -1", "disk = 3", "other = 1", '[disk]\na = "x"'):
         file.write_text(text)
         with pytest.raises(InputError, match=r"prices\.toml: expected currency, and prices of an hour"):

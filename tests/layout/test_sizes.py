@@ -104,7 +104,9 @@ def test_rows_left_over(tiering_cli, reordered, tmp_path, monkeypatch):
     """Nothing is free: without a directory the bytes that lack are named; with one all rows go there."""
     monkeypatch.setattr("tiering.pipeline.sizes.available_memory", lambda: 0)
     command = ("layout", reordered.path, "--out", tmp_path / "l")
-    tiering_cli(*command).refused("feature data find no room in memory", "--ssd DIR", "--cpu 100%")
+    tiering_cli(*command).refused(
+        "feature data find no room in memory", "of 1,024 seeds, fanouts 10,10,10", "--ssd DIR", "--cpu 100%"
+    )
     estimate = tiering_cli(*command, "--ssd", tmp_path / "d", "--dry-run", "--json").ok().json
     assert "ssd" in estimate["stages"][0]["notes"][-1]
     tiering_cli(*command, "--ssd", tmp_path / "d").ok()
@@ -158,7 +160,7 @@ def test_memory_of_a_process_is_that_of_a_plan(tmp_path):
 def test_the_batches_of_training_are_asked_for(tiering_cli, reordered, tmp_path):
     command = ("layout", reordered.path, "--dry-run", "--out", tmp_path / "l")
     said = tiering_cli(*command).ok().out
-    assert "batches: 1,024 seeds: fanouts 10,10,10 are assumed; --fanouts and --batch-size say others" in said
+    assert "batches: 1,024 seeds: fanouts 10,10,10, assumed: --fanouts and --batch-size say others" in said
     said = tiering_cli(*command, "--fanouts", "5,2", "--batch-size", "64").ok().out
     assert "batches: 64 seeds: fanouts 5,2\n" in said
     assert "batches:" not in tiering_cli(*command, "--cpu", "100%").ok().out

@@ -117,8 +117,11 @@ class Prices:
 
     def hour(self, memory: int, disk: Disk) -> float:
         """Return the price of an hour with `memory` bytes and the drives of a disk."""
-        drive = self.disk.get(disk.name, self.disk.get(disk.name.rpartition("x")[2], 0.0))
-        return self.machine + self.memory_gib * memory / 2**30 + drive * disk.drives
+        return self.machine + self.memory_gib * memory / 2**30 + (self.drive(disk.name) or 0.0) * disk.drives
+
+    def drive(self, name: str) -> float | None:
+        """Return the price of one drive of a disk; ``None`` if prices of disks are known, but not its own."""
+        return self.disk.get(name, self.disk.get(name.rpartition("x")[2], None if self.disk else 0.0))
 
     @classmethod
     def read(cls, path: Path) -> Prices:
@@ -195,6 +198,12 @@ class PlanOptions:
                 raise InputError(f"target: expected such as 'epoch 20s' or 'epoch 5min', found {self.target!r}")
             seconds = float(match[1]) * _UNITS[match[2]]
         prices = None if self.price is None else Prices.read(Path(self.price))
+        names = [str(getattr(disk, "name", disk)) for disk in self.disk]
+        if prices is not None and (missing := [name for name in names if prices.drive(name) is None]):
+            raise InputError(
+                f"{self.price}: expected a price of {', '.join(missing)} in [disk], found only "
+                f"{', '.join(prices.disk)}; add it, 0 if it costs nothing"
+            )
         vars(self).update(page_bytes=parse_page(self.page), prices=prices, target_seconds=seconds)
 
 

@@ -151,7 +151,7 @@ class EpochPredictions(Described):
             axes.errorbar(memory, seconds, errors, label=label, color=colour, marker="os^Dv"[number % 5], capsize=3)
         if self.step_seconds:
             axes.axhline(self.step_total, color="0.6", linestyle="--", label="steps alone")
-        axes.set(xlabel="memory of the loader, GiB", ylabel="seconds an epoch", ylim=(0, None))
+        axes.set(xlabel="memory of the process, GiB", ylabel="seconds an epoch", ylim=(0, None))
         axes.grid(True, color="0.88", linewidth=0.8)
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False, fontsize=9)

@@ -81,7 +81,8 @@ def choose_sizes(
     if not ssd:
         raise InputError(
             f"{format_bytes(rest - room.cpu)} of {format_bytes(total)} feature data find no room in memory "
-            f"({room.cpu_reason}); give --ssd DIR for them, or --cpu 100% to lay out all for a machine with more memory"
+            f"({room.cpu_reason}{' of ' if room.batches else ''}{', '.join((room.batches or ())[1:])}); give --ssd DIR "
+            "for them, or --cpu 100% to lay out all for a machine with more memory"
         )
     size = min(_round_down(room.cpu_and_ssd), rest)
     found.choose("cpu", _size(size), size, room.ssd_reason)

@@ -153,6 +153,9 @@ def _page(things: Sequence[tuple[str, str, Any]]) -> str:
 
 def _tiers(layout: Any, _: Artifacts) -> Iterator[Part]:
     sizes = _tier_bytes(layout)
+    if not sum(sizes.values()):
+        yield f"{layout.path.name} holds adjacency alone: its graph has no features."
+        return
     bar = {
         t: (own, f"{format_bytes(own)}, {format_share(own, sum(sizes.values()))}") for t, own in sizes.items() if own
     }
@@ -191,7 +194,7 @@ def _predictions(document: Mapping[str, Any], artifacts: Artifacts) -> Iterator[
     asked = document["parameters"]
     how = SamplingOptions(**{field.name: asked[field.name] for field in fields(SamplingOptions) if field.name in asked})
     today = {}
-    for layout in (one for one in artifacts if isinstance(one, Layout)):
+    for layout in (one for one in artifacts if isinstance(one, Layout) and one.feature_types):
         sizes = _tier_bytes(layout)
         with suppress(InputError):  # a layout of another graph, which has no such relations
             size = process_memory(layout, how, sum(sizes.values()) - sizes["ssd"])

@@ -119,5 +119,5 @@ def _batches(how: SamplingOptions, asked: LayoutOptions) -> tuple[str, str, str]
     """Return the row of the table of sizes that says for which batches memory is left."""
     reason = f"fanouts {str(how.fanouts).strip('[]').replace(' ', '')}"
     if asked.sampling is None:
-        reason += " are assumed; --fanouts and --batch-size say others, in a file of `tiering run` those of [score]"
+        reason += ", assumed: --fanouts and --batch-size say others, in a file of `tiering run` [score] does"
     return "batches", f"{format_count(how.batch_size)} seeds", reason
