@@ -20,6 +20,7 @@ from tiering.readahead.config import ReadaheadConfig
 from tiering.readahead.disk_speed import DiskSpeed
 from tiering.readahead.disks import Disk, check_units, find_disk, known_disks
 from tiering.sampling import SamplingOptions
+from tiering.text.description import to_text
 
 SPEED = DiskSpeed(100_000, 1e9)
 DISK = Disk("test", SPEED)
@@ -182,6 +183,8 @@ def test_the_least_memory_for_a_target(graphs):
     (epoch,) = predict(reordered, SamplingOptions(**RUN), **ask).epochs
     (found,) = predict(reordered, SamplingOptions(**RUN), **ask, target=f"epoch {epoch.seconds:.6f}s").least
     assert found.seconds <= epoch.seconds + 1e-6 and found.memory <= 1.03 * epoch.memory
+    plan = predict(reordered, SamplingOptions(**RUN), **ask, target="epoch 0.001s", step_seconds=1e-6)
+    assert "an epoch of 1 ms " in to_text(plan.describe()) and plan._row(plan.epochs[0])[-1].endswith(" ms")
     plan = predict(reordered, SamplingOptions(**RUN), **ask, target="epoch 1s", step_seconds=10)
     assert plan.least == [None] and "takes faster steps" in str(plan.describe())
     assert PlanOptions(target="epoch 2 min").target_seconds == 120

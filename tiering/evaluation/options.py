@@ -156,7 +156,7 @@ class PlanOptions:
         cli=str | None, from_cli=split_list,
     )  # fmt: skip
     disk: Sequence[str | Disk] = option(
-        ("nvme-gen4",), "Disks: by name (docs/plan.md), several as 2xnvme-gen4; a JSON file as of doctor; measured: "
+        ("nvme-gen4",), "Disks: by name (docs/plan.md), several as 2xnvme-gen4; a JSON file of figures; measured: "
         "that of G, or measured:DIR, by a file written there for a while.", "NAME|FILE|measured,..", panel=PLANNED,
         cli=str, cli_default="nvme-gen4", from_cli=split_list,
     )  # fmt: skip

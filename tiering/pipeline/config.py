@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from tiering.artifacts.storage import require_file
 from tiering.errors import InputError, MissingError
 from tiering.layout.options import BATCHES, LayoutOptions
 from tiering.memory import parse_memory
 from tiering.pipeline.sources import CHECKSUM_FEATURES
+from tiering.readahead.disks import read_toml
 from tiering.scores.options import AUTO, OPTIONS, SAMPLING
 from tiering.scores.plan import METHODS
 from tiering.scores.request import check_options
@@ -57,13 +57,7 @@ def read_config(path: Path) -> ChainConfig:
 
 
 def _sections(path: Path) -> dict[str, dict[str, Any]]:
-    toml = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
-    if not path.is_file():
-        raise MissingError(f"{path}: no such file")
-    try:
-        document = toml.loads(path.read_text())
-    except (toml.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: not valid TOML: {error}") from error
+    document = read_toml(require_file(path, "a TOML file that describes a chain"))
     from tiering.datasets.options import ImportOptions
 
     known = {
