@@ -53,7 +53,7 @@ def score_command(
 ) -> None:
     """Predict how often training will read each node's features, and where fanouts are given, its adjacency."""
     # Only what stands on the command line: an option that does not matter to the method is noted, a default is not.
-    given = {**call.collect(ScoreOptions), **call.collect(SamplingOptions), "scores": from_, "train": train}
+    given = {**call.collect(ScoreOptions, SamplingOptions), "scores": from_, "train": train}
     given["seed_time"] = seed_time
     if "seed" in call.standing:
         given["seed"] = seed
@@ -90,7 +90,7 @@ def layout_command(
     With --adjacency-cache, the GPU's memory is shared with the hottest adjacency lists. Sizes that the machine chooses
     leave memory for batches of --batch-size with --fanouts (10,10,10 by default).
     """
-    options = call.collect(LayoutOptions) | call.collect(SamplingOptions)
+    options = call.collect(LayoutOptions, SamplingOptions)
     call.run_stage("estimate_layout", "layout", reordered, out, scores=scores, **options)
 
 

@@ -46,6 +46,14 @@ def _parse_shares(shares: Sequence[float] | str, name: str) -> Sequence[float]:
     return shares
 
 
+def _parse_row_bytes(text: str) -> int | dict[str, int]:
+    """Return the bytes of a row, or of rows by type."""
+    if "=" not in text:
+        return parse_bytes(text, "--row-bytes")
+    pairs = [part.partition("=") for part in text.split(",")]
+    return {name.strip(): parse_bytes(size, f"--row-bytes {name.strip()}") for name, _, size in pairs}
+
+
 @dataclass(frozen=True)
 class EvaluationOptions:
     """Options of what is counted and reported; `InputError` where a number does not fit."""
@@ -69,7 +77,7 @@ class EvaluationOptions:
     )  # fmt: skip
     row_bytes: RowBytes = option(
         None, "Bytes of a row of types without features, such as learned embeddings.", "SIZE|TYPE=SIZE,..",
-        panel=TIERS, cli=str | None,
+        panel=COUNTED, cli=str | None, from_cli=_parse_row_bytes,
     )  # fmt: skip
 
     page_bytes: int = field(init=False)
@@ -88,22 +96,27 @@ class EvaluationOptions:
         vars(self).update(page_bytes=page, block_bytes=block)
 
 
-class EvaluationKeywords(SamplingKeywords, SubgraphKeywords, total=False):
-    """Keywords of `evaluate`, for editors."""
+class CommonKeywords(SamplingKeywords, SubgraphKeywords, total=False):
+    """Keywords of `evaluate` and `plan_epochs`, for editors."""
 
     seed: int
     train: Train
     seed_time: UserValues | None
-    tiers: Capacities | None
     threads: int | str | None
     memory: str | int | Budget | None
+    row_bytes: RowBytes
+    page: str | int
+
+
+class EvaluationKeywords(CommonKeywords, total=False):
+    """Keywords of `evaluate`."""
+
+    tiers: Capacities | None
     epochs: int
     first_epoch: int | None
     shares: Sequence[float]
     resamples: int
-    page: str | int
     block: str | int
-    row_bytes: RowBytes
 
 
 @dataclass(frozen=True)
@@ -207,19 +220,12 @@ class PlanOptions:
         vars(self).update(page_bytes=parse_page(self.page), prices=prices, target_seconds=seconds)
 
 
-class PlanKeywords(SamplingKeywords, SubgraphKeywords, total=False):
-    """Keywords of `plan_epochs`, for editors."""
+class PlanKeywords(CommonKeywords, total=False):
+    """Keywords of `plan_epochs`."""
 
-    seed: int
-    train: Train
-    seed_time: UserValues | None
-    threads: int | str | None
-    memory: str | int | Budget | None
-    row_bytes: RowBytes
     rows_in_memory: Sequence[str | int | Budget]
     disk: Sequence[str | Disk]
     dtype: Sequence[str]
     step_seconds: float | None
     target: str | None
     price: str | Path | None
-    page: str | int
