@@ -77,7 +77,7 @@ def test_a_page_has_all_parts_and_loads_nothing(page: Page, chain: Path) -> None
     assert "Nothing is known" not in page.html
     assert len(page.html) < 2e6
     assert [title for title, _ in page.figures] == [
-        "layout: bytes of rows by tier", "Reads served, fanouts 3, 2", "Predicted epoch by memory",
+        "layout: bytes of rows by tier", "Reads served, fanouts 3,2", "Predicted epoch by memory",
         *(title for title, _ in page.figures if title.startswith(("Epoch 0: ", "Epoch 1: "))),
         "In-degree: edges of the nodes that have most", "Scores: expected reads of the hottest nodes",
     ]  # fmt: skip
@@ -91,7 +91,7 @@ def test_figures_show_the_numbers_of_their_sources(page: Page, chain: Path, docu
     figures = dict(page.figures)
     rates = json.loads(documents["evaluate"].read_text())["hit_rates"]
     for name, own in rates.items():
-        assert f"{name}: {100 * own[0]:.3g} % at 1 %, " in figures["Reads served, fanouts 3, 2"].get("aria-label", "")
+        assert f"{name}: {100 * own[0]:.3g} % at 1 %, " in figures["Reads served, fanouts 3,2"].get("aria-label", "")
         assert all(f"{100 * rate:.1f}" in page.all("td") for rate in own)
     tiers = tiering.open(chain / "layout").artifact.summary()["node_types"]["node"]["tiers"]
     bytes_of = [tier["bytes"] for tier in tiers.values() if tier["rows"]]

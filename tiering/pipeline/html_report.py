@@ -27,7 +27,7 @@ from tiering.pipeline.stage import Pathlike
 from tiering.sampling import SamplingOptions
 from tiering.text.description import Fields, Figure, Part, Table, to_html
 from tiering.text.svg import Axis, Points, draw_bar, draw_lines
-from tiering.text.units import format_bytes, format_share, format_small_seconds
+from tiering.text.units import format_bytes, format_fanouts, format_share, format_small_seconds
 from tiering.version import __version__
 
 Artifacts = Sequence[Artifact]
@@ -178,8 +178,7 @@ def _hit_rates(document: Mapping[str, Any], _: Artifacts) -> Iterator[Part]:
             halves = [50 * (own[1] - own[0]) if own else 0 for own in ends]
             lines[name] = [*zip(shares, (100 * rate for rate in rates), halves, strict=True), (100, 100)]
         x, y = Axis("rows in the fast tier", min(shares), 100, _PERCENT, 10), Axis("reads served", 0, 100, _PERCENT)
-        fanouts = str(one["parameters"]["fanouts"]).strip("[]")
-        yield Figure(f"Reads served, fanouts {fanouts}", draw_lines(x, y, lines))
+        yield Figure(f"Reads served, fanouts {format_fanouts(one['parameters']['fanouts'])}", draw_lines(x, y, lines))
         rows = [(name, *(f"{rate:.1f}" for _, rate, *_ in points[:-1])) for name, points in lines.items()]
         yield Table("Share of reads served, in %", ("rows cached", *map(_PERCENT, shares)), rows)
 

@@ -19,7 +19,7 @@ from tiering.readahead.config import KNOWN_SHARE, NUMBERS_SHARE
 from tiering.readahead.memory import BatchMemory, page_cache_for, room_for_all
 from tiering.sampling import SamplingOptions, make_sampler
 from tiering.sampling.memory import batch_bounds
-from tiering.text.units import format_bytes, format_count, parse_bytes
+from tiering.text.units import format_bytes, format_count, format_fanouts, parse_bytes
 
 _WIDTH, _COPIES = 256, 4  # numbers of a node in a layer of GraphSAGE; values, their aggregates, and gradients of both
 _CONTEXT = 512 << 20  # bytes of a GPU for CUDA's context, the workspace of libraries, parameters
@@ -117,7 +117,7 @@ def _mapped(graph: SizedGraph) -> int:
 
 def _batches(how: SamplingOptions, asked: LayoutOptions) -> tuple[str, str, str]:
     """Return the row of the table of sizes that says for which batches memory is left."""
-    reason = f"fanouts {str(how.fanouts).strip('[]').replace(' ', '')}"
+    reason = f"fanouts {format_fanouts(how.fanouts)}"
     if asked.sampling is None:
         reason += ", assumed: --fanouts and --batch-size say others, in a file of `tiering run` [score] does"
     return "batches", f"{format_count(how.batch_size)} seeds", reason
