@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from tiering.evaluation.options import TIERS, EvaluationOptions
 from tiering.sampling.options import SamplingOptions
 from tiering.text.options import options_of
-from tiering.text.units import parse_threads
+from tiering.text.units import parse_bytes, parse_threads
 
 from .options import Call, Common, GraphArgument, Group, Seed, SeedTime, Train, flag, takes
 from .output import note, print_json, print_parts
@@ -55,7 +55,9 @@ def evaluate_command(
     if plot is not None:  # refused before minutes of sampling
         refuse_overlap(plot.absolute(), [graph, *(scores or [])])
         open_figure(plot)
-    asked = call.collect(EvaluationOptions, SamplingOptions)
+    asked: dict[str, Any] = {**call.collect(EvaluationOptions), **call.collect(SamplingOptions)}
+    if "row_bytes" in asked:
+        asked["row_bytes"] = parse_row_bytes(asked["row_bytes"])
     base, judged = Graph.open(graph), [Scores.open(path) for path in scores or []]
     walks = [name for name in ("num_walks", "walk_length", "restart", "metapaths") if name in asked]
     if walks and call.sampler != "pinsage":
@@ -77,3 +79,11 @@ def evaluate_command(
     if plot is not None:
         draw(results, plot)
         note(f"plot: {plot}")
+
+
+def parse_row_bytes(text: str) -> int | dict[str, int]:
+    """Return the bytes of a row, or of rows by type."""
+    if "=" not in text:
+        return parse_bytes(text, "--row-bytes")
+    pairs = [part.partition("=") for part in text.split(",")]
+    return {name.strip(): parse_bytes(size, f"--row-bytes {name.strip()}") for name, _, size in pairs}

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-from tiering.evaluation.options import EvaluationOptions, PlanOptions
+from tiering.evaluation.options import PlanOptions
 from tiering.sampling.options import SamplingOptions
 
+from .evaluate import parse_row_bytes
 from .options import Call, Common, GraphArgument, Group, Seed, SeedTime, Train, flag, takes
 from .output import note, print_json, print_parts
 
 
-@takes(
-    Group(PlanOptions),
-    Group(EvaluationOptions, ("row_bytes",)),
-    Group(SamplingOptions),
-    Group(Common, ("threads", "memory", "no_verify", "json")),
-)
+@takes(Group(PlanOptions), Group(SamplingOptions), Group(Common, ("threads", "memory", "no_verify", "json")))
 def plan_command(
     call: Call,
     graph: GraphArgument,
@@ -26,6 +22,9 @@ def plan_command(
     ] = None,
     train: Train = None,
     seed_time: SeedTime = None,
+    row_bytes: Annotated[
+        str | None, flag("Bytes of a row of types without features, as of evaluate.", metavar="SIZE|TYPE=SIZE,..")
+    ] = None,
     seed: Seed = 0,
     plot: Annotated[Path | None, flag("Draw seconds by memory.", "--plot", metavar="FILE.png")] = None,
 ) -> None:
@@ -37,8 +36,10 @@ def plan_command(
     if plot is not None:  # refused before minutes of sampling
         refuse_overlap(plot.absolute(), [graph, *([] if scores is None else [scores])])
         open_figure(plot)
-    asked = call.collect(PlanOptions, EvaluationOptions, SamplingOptions) | {"train": train, "seed": seed}
+    asked: dict[str, Any] = {**call.collect(PlanOptions), **call.collect(SamplingOptions), "train": train, "seed": seed}
     asked |= {"seed_time": seed_time, "threads": call.threads, "memory": call.memory, "verify": not call.no_verify}
+    if row_bytes is not None:
+        asked["row_bytes"] = parse_row_bytes(row_bytes)
     found = plan_epochs(graph, scores, **asked)
     if call.json:
         print_json({**found.to_json(), "plot": None if plot is None else str(plot)})

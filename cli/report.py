@@ -17,7 +17,7 @@ def report_command(
     sources: Annotated[list[Path], argument("ARTIFACT|JSON..", "Artifacts; JSON of evaluate, plan, trace and doctor.")],
     out: Annotated[Path, flag("Page to write.", "--out", "-o", metavar="FILE.html")],
 ) -> None:
-    """Write one HTML page, no network needed: sizes, skew, hit rates, predicted and measured epochs, origins of all."""
+    """Write one HTML page that needs no network: sizes, skew, hit rates, measured epochs, how all of it was made."""
     from tiering.pipeline import report
 
     path = report(sources, out)

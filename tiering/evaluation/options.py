@@ -46,14 +46,6 @@ def _parse_shares(shares: Sequence[float] | str, name: str) -> Sequence[float]:
     return shares
 
 
-def _parse_row_bytes(text: str) -> int | dict[str, int]:
-    """Return the bytes of a row, or of rows by type."""
-    if "=" not in text:
-        return parse_bytes(text, "--row-bytes")
-    pairs = [part.partition("=") for part in text.split(",")]
-    return {name.strip(): parse_bytes(size, f"--row-bytes {name.strip()}") for name, _, size in pairs}
-
-
 @dataclass(frozen=True)
 class EvaluationOptions:
     """Options of what is counted and reported; `InputError` where a number does not fit."""
@@ -77,7 +69,7 @@ class EvaluationOptions:
     )  # fmt: skip
     row_bytes: RowBytes = option(
         None, "Bytes of a row of types without features, such as learned embeddings.", "SIZE|TYPE=SIZE,..",
-        panel=COUNTED, cli=str | None, from_cli=_parse_row_bytes,
+        panel=TIERS, cli=str | None,
     )  # fmt: skip
 
     page_bytes: int = field(init=False)
