@@ -174,6 +174,7 @@ def test_a_chain_knows_its_batches(tiering_cli, tmp_path):
     tiering_cli("generate", tmp_path / "tiny", "--nodes", "500", "--edges", "3000", "--dim", "8", "--classes", "3").ok()
     config = tmp_path / "chain.toml"
     for score, own, expected in (
+        ('fanouts = [-1]\nbatch_size = 8\nsampler = "full"', "", "batches 8 seeds fanouts -1, sampler full gpu"),
         ("fanouts = [4, 3]\nbatch_size = 32", "", "batches 32 seeds fanouts 4,3 gpu"),
         ("fanouts = [4, 3]\nbatch_size = 32", "batch_size = 16", "batches 16 seeds fanouts 4,3 gpu"),
     ):
