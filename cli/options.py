@@ -111,9 +111,9 @@ class Call:
         except KeyError:
             raise AttributeError(name) from None
 
-    def collect(self, table: type) -> dict[str, Any]:
-        """Return the options of a table that the user gave."""
-        parsers = {name: entry.from_cli for name, entry in options_of(table).items()}
+    def collect(self, *tables: type) -> dict[str, Any]:
+        """Return the options of tables that the user gave."""
+        parsers = {name: entry.from_cli for table in tables for name, entry in options_of(table).items()}
         values = {name: self.values[name] for name in parsers if name in self.standing and name in self.values}
         return {n: value if (parse := parsers[n]) is None else parse(value) for n, value in values.items()}
 

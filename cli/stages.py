@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from tiering.layout.options import LayoutOptions
+from tiering.layout.options import BATCHES, LayoutOptions
 from tiering.run.options import ClusterOptions
 from tiering.sampling.options import SamplingOptions
 from tiering.scores.options import AUTO, AUTO_HELP, HELP, ScoreOptions
@@ -53,7 +53,7 @@ def score_command(
 ) -> None:
     """Predict how often training will read each node's features, and where fanouts are given, its adjacency."""
     # Only what stands on the command line: an option that does not matter to the method is noted, a default is not.
-    given = {**call.collect(ScoreOptions), **call.collect(SamplingOptions), "scores": from_, "train": train}
+    given = {**call.collect(ScoreOptions, SamplingOptions), "scores": from_, "train": train}
     given["seed_time"] = seed_time
     if "seed" in call.standing:
         given["seed"] = seed
@@ -76,7 +76,7 @@ def reorder_command(
     call.run_stage("estimate_reorder", "reorder_graph", graph, scores, out, **asked)
 
 
-@takes(Group(LayoutOptions), *STAGE)
+@takes(Group(LayoutOptions), Group(SamplingOptions, BATCHES), *STAGE)
 def layout_command(
     call: Call,
     reordered: Annotated[Path, argument("R", "Reordered graph.")],
@@ -87,9 +87,10 @@ def layout_command(
 ) -> None:
     """Cut the feature rows into tiers, hottest first, and write the files each tier is loaded from.
 
-    With --adjacency-cache, the GPU's memory is shared with the hottest adjacency lists.
+    With --adjacency-cache, the GPU's memory is shared with the hottest adjacency lists. Sizes that the machine chooses
+    leave memory for batches of --batch-size with --fanouts (10,10,10 by default).
     """
-    options = call.collect(LayoutOptions)
+    options = call.collect(LayoutOptions, SamplingOptions)
     call.run_stage("estimate_layout", "layout", reordered, out, scores=scores, **options)
 
 

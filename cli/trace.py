@@ -27,7 +27,7 @@ def trace_command(
     """Replay epochs of the loader without a model: how fast batches come, from where, and what that is bound by."""
     from tiering.loader import open_layout
 
-    asked = {name: value for table in _TABLES for name, value in call.collect(table).items()}
+    asked = call.collect(*_TABLES)
     found = []
     with open_layout(layout) as opened:
         loader = opened.loader(seed=seed, progress=True, **asked)

@@ -103,7 +103,7 @@ def test_keywords_that_editors_know_are_those_that_are_taken() -> None:
     from tiering.evaluation.options import EvaluationKeywords, EvaluationOptions, PlanKeywords, PlanOptions
     from tiering.evaluation.predict import predict
     from tiering.evaluation.run import evaluate
-    from tiering.layout.options import LayoutKeywords, LayoutOptions
+    from tiering.layout.options import BATCHES, LayoutKeywords, LayoutOptions
     from tiering.loader import options
     from tiering.pipeline.chain import run_config
     from tiering.sampling import SamplingOptions
@@ -131,7 +131,7 @@ def test_keywords_that_editors_know_are_those_that_are_taken() -> None:
     assert keys(EvaluationKeywords) == sampling | given | set(options_of(EvaluationOptions))
     given = named(predict) - {"graph", "scores", "sampling"}
     assert keys(PlanKeywords) == sampling | given | set(options_of(PlanOptions))
-    assert keys(LayoutKeywords) == set(options_of(LayoutOptions))
+    assert keys(LayoutKeywords) == {*options_of(LayoutOptions), *BATCHES}
     assert keys(options.RowKeywords) == rows
     assert keys(options.NodeKeywords) == batches
     assert keys(options.BatchKeywords) == batches - nodes

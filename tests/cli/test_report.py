@@ -77,7 +77,7 @@ def test_a_page_has_all_parts_and_loads_nothing(page: Page, chain: Path) -> None
     assert "Nothing is known" not in page.html
     assert len(page.html) < 2e6
     assert [title for title, _ in page.figures] == [
-        "layout: bytes of rows by tier", "Reads served, fanouts 3, 2", "Predicted epoch by memory",
+        "layout: bytes of rows by tier", "Reads served, fanouts 3,2", "Predicted epoch by memory",
         *(title for title, _ in page.figures if title.startswith(("Epoch 0: ", "Epoch 1: "))),
         "In-degree: edges of the nodes that have most", "Scores: expected reads of the hottest nodes",
     ]  # fmt: skip
@@ -91,7 +91,7 @@ def test_figures_show_the_numbers_of_their_sources(page: Page, chain: Path, docu
     figures = dict(page.figures)
     rates = json.loads(documents["evaluate"].read_text())["hit_rates"]
     for name, own in rates.items():
-        assert f"{name}: {100 * own[0]:.3g} % at 1 %, " in figures["Reads served, fanouts 3, 2"].get("aria-label", "")
+        assert f"{name}: {100 * own[0]:.3g} % at 1 %, " in figures["Reads served, fanouts 3,2"].get("aria-label", "")
         assert all(f"{100 * rate:.1f}" in page.all("td") for rate in own)
     tiers = tiering.open(chain / "layout").artifact.summary()["node_types"]["node"]["tiers"]
     bytes_of = [tier["bytes"] for tier in tiers.values() if tier["rows"]]
@@ -99,8 +99,11 @@ def test_figures_show_the_numbers_of_their_sources(page: Page, chain: Path, docu
     assert [float(part.get("width", 0)) + 1 for part in bar] == pytest.approx(
         [360 * size / sum(bytes_of) for size in bytes_of], abs=0.02
     )
-    resident = sum(tiers[tier]["bytes"] for tier in ("gpu", "peer", "cpu"))
-    assert f"{resident} B of rows in memory: layout" in figures["Predicted epoch by memory"].get("aria-label", "")
+    words = figures["Predicted epoch by memory"].get("aria-label", "")
+    marked = re.search(r"marked: layout today: ([\d.]+) MiB at \1 MiB", words)
+    planned = json.loads(documents["plan"].read_text())["epochs"][-1]
+    assert planned["all_fit"] and marked is not None  # the least memory that holds all rows, less those on SSD
+    assert planned["memory"] - tiers["ssd"]["bytes"] == pytest.approx(float(marked[1]) * 2**20, rel=1 / 64)
     last = json.loads(documents["trace"].read_text())["epochs"][1]
     assert any(title.endswith(f"bound by {last['bound_by']}") for title in figures if title.startswith("Epoch 1"))
 
@@ -125,6 +128,19 @@ def test_a_part_without_data_says_what_fills_it(chain: Path, tmp_path: Path, tie
     for command in ("evaluate G -s S", "plan G", "trace L"):
         assert f"Nothing is known of this: give what `tiering {command} --json` prints too." in absent
     assert json.loads(tiering_cli("report", chain / "graph", "--out", out, "--json").ok().out)["path"] == str(out)
+
+
+def test_a_layout_that_a_plan_is_not_of(chain: Path, documents: dict[str, Path], tmp_path: Path) -> None:
+    """One without features says so; neither it nor one of other relations is marked among predicted epochs."""
+    (tmp_path / "edges.txt").write_text("0 1\n1 2\n2 0\n")
+    graph = tiering.import_graph(tmp_path / "edges.txt", tmp_path / "g")
+    ranked = tiering.reorder_graph(graph, tiering.score_graph(graph, tmp_path / "s", "degree"), tmp_path / "r")
+    layout, plan = tiering.write_layout(ranked, tmp_path / "l"), json.loads(documents["plan"].read_text())
+    page = Page(tiering.report([layout, plan], tmp_path / "page.html"))
+    assert "l holds adjacency alone: its graph has no features." in page.all("p") and "today" not in page.html
+    assert not any("by tier" in title for title, _ in page.figures)
+    plan["parameters"]["fanouts"] = [{"a:to:b": 3}]
+    assert "today" not in Page(tiering.report([chain / "layout", plan], tmp_path / "page.html")).html
 
 
 def test_opened_things_are_taken_too(chain: Path, documents: dict[str, Path], tmp_path: Path) -> None:

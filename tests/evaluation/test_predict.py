@@ -20,6 +20,7 @@ from tiering.readahead.config import ReadaheadConfig
 from tiering.readahead.disk_speed import DiskSpeed
 from tiering.readahead.disks import Disk, check_units, find_disk, known_disks
 from tiering.sampling import SamplingOptions
+from tiering.text.description import to_text
 
 SPEED = DiskSpeed(100_000, 1e9)
 DISK = Disk("test", SPEED)
@@ -163,6 +164,10 @@ def test_prices(tmp_path):
     plan = EpochPredictions(line(1800), 10, 5, {"test": replace(DISK, drives=2)}, prices=Prices.read(file))
     assert plan.epoch_cost(plan.epochs[0]) == pytest.approx((1 + 4 * 0.5 + 2 * 3) / 2)  # half an hour
     assert plan.to_json()["epochs"][0]["cost"] == plan.epoch_cost(plan.epochs[0])
+    with pytest.raises(InputError, match=r"prices\.toml: expected a price of 2xhdd in \[disk\], found only test"):
+        PlanOptions(disk=["test", "2xtest", "2xhdd"], price=file)
+    file.write_text("machine = 1")
+    assert PlanOptions(disk="2xhdd", price=file).prices is not None
     for text in ("currency = 3", "machine = -1", "disk = 3", "other = 1", '[disk]\na = "x"'):
         file.write_text(text)
         with pytest.raises(InputError, match=r"prices\.toml: expected currency, and prices of an hour"):
@@ -178,6 +183,8 @@ def test_the_least_memory_for_a_target(graphs):
     (epoch,) = predict(reordered, SamplingOptions(**RUN), **ask).epochs
     (found,) = predict(reordered, SamplingOptions(**RUN), **ask, target=f"epoch {epoch.seconds:.6f}s").least
     assert found.seconds <= epoch.seconds + 1e-6 and found.memory <= 1.03 * epoch.memory
+    plan = predict(reordered, SamplingOptions(**RUN), **ask, target="epoch 0.001s", step_seconds=1e-6)
+    assert "an epoch of 1 ms " in to_text(plan.describe()) and plan._row(plan.epochs[0])[-1].endswith(" ms")
     plan = predict(reordered, SamplingOptions(**RUN), **ask, target="epoch 1s", step_seconds=10)
     assert plan.least == [None] and "takes faster steps" in str(plan.describe())
     assert PlanOptions(target="epoch 2 min").target_seconds == 120

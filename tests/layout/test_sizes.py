@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,9 +14,12 @@ from toy_datasets import chain, toy_dataset
 import tiering
 from tiering import pipeline
 from tiering.errors import CapabilityError, InputError
+from tiering.formats.shape import GraphShape
 from tiering.layout.options import LayoutOptions
 from tiering.layout.sizes import TierRoom, choose_sizes
 from tiering.layout.tiers import Capacities
+from tiering.pipeline.sizes import BatchSize, process_memory
+from tiering.sampling import SamplingOptions
 
 MIB = 1 << 20
 
@@ -99,7 +104,9 @@ def test_rows_left_over(tiering_cli, reordered, tmp_path, monkeypatch):
     """Nothing is free: without a directory the bytes that lack are named; with one all rows go there."""
     monkeypatch.setattr("tiering.pipeline.sizes.available_memory", lambda: 0)
     command = ("layout", reordered.path, "--out", tmp_path / "l")
-    tiering_cli(*command).refused("feature data find no room in memory", "--ssd DIR", "--cpu 100%")
+    tiering_cli(*command).refused(
+        "feature data find no room in memory", "of 1,024 seeds, fanouts 10,10,10", "--ssd DIR", "--cpu 100%"
+    )
     estimate = tiering_cli(*command, "--ssd", tmp_path / "d", "--dry-run", "--json").ok().json
     assert "ssd" in estimate["stages"][0]["notes"][-1]
     tiering_cli(*command, "--ssd", tmp_path / "d").ok()
@@ -115,3 +122,67 @@ def test_a_chain_holds_still_where_memory_changes(tiering_cli, tmp_path, monkeyp
     assert [step["done"] for step in tiering_cli("run", config, "--json").ok().json["stages"]] == [True] * 4
     monkeypatch.setattr("tiering.pipeline.sizes.available_memory", lambda: 0)
     assert [step["done"] for step in tiering_cli("run", config, "--json").ok().json["stages"]] == [False] * 4
+
+
+@pytest.mark.parametrize("hops", [1, 2])
+def test_batches_of_all_neighbours(tmp_path, hops):
+    """Rows and nodes of a batch are those that powers of the adjacency matrix reach; sizes alone give a bound."""
+    tiering.generate_dataset(tmp_path / "data", nodes=400, edges=900, dim=8, classes=2, seed=3)
+    graph = tiering.import_graph(tmp_path / "data", tmp_path / "graph")
+    src, dst = np.load(next((tmp_path / "data").rglob("edge_index.npy"))).T
+    adjacency = np.zeros((400, 400), bool)
+    adjacency[dst, src] = True
+    known = [np.unique(np.linspace(0, 399, 50).astype(int))]
+    for _ in range(hops):
+        known.append(np.union1d(known[-1], adjacency[known[-1]].any(axis=0).nonzero()[0]))
+    size = BatchSize.of(graph, SamplingOptions([-1] * hops, batch_size=50), {"paper": 32})
+    assert size.rows == 32 * known[-1].size and size.layers == sum(len(own) for own in known[:-1])
+    bound = BatchSize.of(GraphShape.of(graph), SamplingOptions([-1] * hops, batch_size=50), {"paper": 32})
+    assert bound.rows >= size.rows and bound.layers >= size.layers
+    few = BatchSize.of(GraphShape.of(graph), SamplingOptions([2] * hops, batch_size=10), {"paper": 32})
+    assert (few.rows, few.layers) == (32 * 10 * 3**hops, sum(10 * 3**hop for hop in range(hops)))
+
+
+def test_memory_of_a_process_is_that_of_a_plan(tmp_path):
+    """With all rows in memory it is where a plan finds that they fit, give or take a batch; each row counts itself."""
+    tiering.generate_dataset(tmp_path / "data", nodes=4000, edges=9000, dim=4096, classes=2, seed=3)
+    graph = tiering.import_graph(tmp_path / "data", tmp_path / "graph")
+    ranked = tiering.reorder_graph(graph, tiering.score_graph(graph, tmp_path / "scores", "degree"), tmp_path / "r")
+    layout = pipeline.layout(ranked, tmp_path / "l", cpu="100%")
+    everything, how = 4000 * 16384, SamplingOptions([3, 2], batch_size=8)
+    whole = process_memory(layout, how, everything)
+    sizes = [whole - 4 * MIB, whole + 4 * MIB]
+    plan = tiering.plan_epochs(ranked, fanouts=[3, 2], batch_size=8, rows_in_memory=sizes)
+    assert [epoch.all_fit for epoch in plan.epochs] == [False, True]
+    assert process_memory(layout, how, everything // 4) == whole - everything // 4 * 3
+
+
+def test_the_batches_of_training_are_asked_for(tiering_cli, reordered, tmp_path):
+    command = ("layout", reordered.path, "--dry-run", "--out", tmp_path / "l")
+    said = tiering_cli(*command).ok().out
+    assert "batches: 1,024 seeds: fanouts 10,10,10, assumed: --fanouts and --batch-size say others" in said
+    said = tiering_cli(*command, "--fanouts", "5,2", "--batch-size", "64").ok().out
+    assert "batches: 64 seeds: fanouts 5,2\n" in said
+    assert "batches:" not in tiering_cli(*command, "--cpu", "100%").ok().out
+    tiering_cli(*command, "--batch-size", "0").refused("batch")
+    with pytest.raises(InputError, match=r"fanouts of hop 0: .*relation"):
+        pipeline.layout(reordered, tmp_path / "l", fanouts="none=5")
+
+
+def test_a_chain_knows_its_batches(tiering_cli, tmp_path):
+    """Those of its score, unless `[layout]` says others; a layout made for others is made again."""
+    tiering_cli("generate", tmp_path / "tiny", "--nodes", "500", "--edges", "3000", "--dim", "8", "--classes", "3").ok()
+    config = tmp_path / "chain.toml"
+    for score, own, expected in (
+        ('fanouts = [-1]\nbatch_size = 8\nsampler = "full"', "", "batches 8 seeds fanouts -1, sampler full gpu"),
+        ("fanouts = [4, 3]\nbatch_size = 32", "", "batches 32 seeds fanouts 4,3 gpu"),
+        ("fanouts = [4, 3]\nbatch_size = 32", "batch_size = 16", "batches 16 seeds fanouts 4,3 gpu"),
+    ):
+        config.write_text(f'[dataset]\npath = "tiny"\n[score]\n{score}\n[layout]\n{own}\n[output]\ndir = "out"\n')
+        run = tiering_cli("run", config, "--json").ok()
+        assert expected in " ".join(run.err.split()) and run.json["stages"][-1]["done"]
+        assert not tiering_cli("run", config, "--json").ok().json["stages"][-1]["done"]
+    options = json.loads((tmp_path / "out" / "layout" / "manifest.json").read_text())["provenance"]["options"]
+    assert options["sampling"]["batch_size"] == 16 and options["sampling"]["fanouts"] == [4, 3]
+    config.write_text('[dataset]\npath = "tiny"\n[layout]\nbatch_size = 0\n')
+    tiering_cli("run", config).refused(r"[layout] batch")

@@ -11,7 +11,7 @@ import pytest
 
 import tiering
 from tiering import pipeline
-from tiering.errors import ExistsError, InputError
+from tiering.errors import ExistsError, FormatError, InputError, MissingError
 from tiering.formats.layout import Layout
 from tiering.pipeline import chain, run_config
 
@@ -131,7 +131,7 @@ def test_never_replaces_what_is_no_artifact(config: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[dataset", "not valid TOML"),
+        ("[dataset", r"expected TOML \("),
         ("[layouts]\n", "unknown section layouts; known are dataset, score, reorder, layout, output, run"),
         ("dataset = 3\n", r"expected a section \[dataset\], found 3"),
         ("[dataset]\npath = 'tiny'\n[layout]\ngpus = 1\n", r"unknown \[layout\] key gpus; known are gpu, peer, cpu"),
@@ -144,9 +144,16 @@ def test_never_replaces_what_is_no_artifact(config: Path) -> None:
 )
 def test_bad_configurations(config: Path, text: str, message: str) -> None:
     config.write_text(text)
-    with pytest.raises(InputError, match=message):
+    with pytest.raises((InputError, FormatError), match=message):
         run_config(config)
     assert not (config.parent / "made").exists()
+
+
+def test_what_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(MissingError, match=r"chain\.toml: expected a TOML file that describes a chain, found nothing"):
+        run_config(tmp_path / "chain.toml")
+    with pytest.raises(InputError, match=r"expected a TOML file that describes a chain, .* found a directory"):
+        run_config(tmp_path)
 
 
 def test_scores_that_know_the_sampler(config: Path) -> None:

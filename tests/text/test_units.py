@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tiering.errors import InputError
 from tiering.text.units import (
     format_bytes,
+    format_fanouts,
     format_seconds,
     format_small_seconds,
     parse_bytes,
@@ -74,6 +75,9 @@ def test_fanouts_of_all_relations():
     assert parse_fanouts("10, 5,-1") == [10, 5, -1]
     assert parse_fanouts([10, 5]) == parse_fanouts((10, 5)) == parse_fanouts("10;5") == [10, 5]
     assert parse_fanouts("3") == [3]
+    assert format_fanouts(parse_fanouts("10, 5,-1")) == "10,5,-1"
+    text = "cites=10,writes=5;cites=5,writes=0"
+    assert format_fanouts(parse_fanouts(text)) == text and format_fanouts([3, {"a": 1}]) == "3;a=1"
 
 
 def test_fanouts_per_relation():

@@ -1,4 +1,4 @@
-"""The curves of an evaluation, and their figures: those of the Data Tiering paper (Min et al., KDD'22), hit rates.
+"""The figures of an evaluation: those of the Data Tiering paper (Min et al., KDD'22), hit rates.
 
 Cumulative accesses over the nodes in the order of a score: one panel per way of sampling (figure 7), and one per score
 with a line per depth (figure 9).
@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tiering.errors import CapabilityError, InputError, MissingError
-from tiering.evaluation.cache_order import ORACLE, FloatArray, IntArray
+from tiering.evaluation.cache_order import ORACLE
 from tiering.text.progress import printable
 
-_LABEL = 28  # characters of the fanouts
+if TYPE_CHECKING:
+    from tiering.evaluation.result import Evaluation
+
 _BINS = 48  # points of the frequency curves
 _COLUMNS = 4  # panels side by side
 _PANEL = (3.4, 3.1)  # inches
@@ -33,72 +34,7 @@ _SPACING = 0.24  # between the markers of a line, as a fraction of the panel's d
 _TOP = 102  # percent where an axis ends: a line at 100 is not cut in half
 
 
-@dataclass(frozen=True)
-class Rates:
-    """Hit rates over some rows of caches filled by each score, and last by `ORACLE`: one entry per capacity."""
-
-    hit_rates: dict[str, list[float]]  # fraction of the accesses to these rows that is served
-    intervals: dict[str, list[Any]]
-    """Ends of their 95 % intervals, ``None`` with fewer than 2 batches; none for the oracle."""
-    cached_rows: dict[str, list[int]]  # number of these rows in the cache
-
-
-@dataclass(frozen=True)
-class TypeResult(Rates):
-    """Accesses to the rows of one node type over all epochs, and what the common capacities serve of them."""
-
-    rows: int
-    row_bytes: int
-    row_bytes_from: str
-    """``features``: the graph's feature table; ``given``: the caller; ``assumed``: unknown, a row counts as 1 byte."""
-    accesses: int
-    access_share: float
-    touched_rows: int  # rows accessed at least once
-
-
-@dataclass(frozen=True)
-class Curves(Rates):
-    """Hit rates of each score and of the oracle over all rows that compete, and along all capacities.
-
-    `shares` are capacities as fractions of `num_bytes`; `types` the competing node types. `parameters`: sampling
-    options, epochs counted, training nodes per type. At each of `curve_bytes`, capacities that ascend from 0 to
-    `num_bytes`: by score hit rate, rows that fit, and for `bands` of scores that have intervals these, shape
-    (capacities, 2).
-    """
-
-    shares: list[float]
-    types: dict[str, TypeResult]
-    num_rows: int
-    num_bytes: int
-    accesses: int  # accesses over all epochs
-    curve_bytes: IntArray = field(repr=False)
-    curves: dict[str, FloatArray] = field(repr=False)
-    curve_rows: dict[str, IntArray] = field(repr=False)
-    bands: dict[str, FloatArray] = field(repr=False)
-    parameters: dict[str, Any]
-
-    @property
-    def epochs(self) -> range:
-        """Epochs counted."""
-        first = int(self.parameters["first_epoch"])
-        return range(first, first + int(self.parameters["epochs"]))
-
-    @property
-    def fanouts(self) -> str:
-        """The fanouts in a few characters: ``10,10``; those per relation are cut short."""
-        hops = self.parameters["fanouts"]
-        parts = [",".join(f"{r}={n}" for r, n in h.items()) if isinstance(h, dict) else str(h) for h in hops]
-        text = (";" if any("=" in part for part in parts) else ",").join(parts)
-        return text if len(text) <= _LABEL else text[: _LABEL - 1] + "…"
-
-    @property
-    def epochs_label(self) -> str:
-        """The epochs counted in words."""
-        epochs = self.epochs
-        return f"epoch {epochs.start}" if len(epochs) == 1 else f"epochs {epochs.start} to {epochs.stop - 1}"
-
-
-def plot(results: Curves | Sequence[Curves], path: str | os.PathLike[str]) -> Path:
+def plot(results: Evaluation | Sequence[Evaluation], path: str | os.PathLike[str]) -> Path:
     """Draw one evaluation, or several next to each other, and return the path.
 
     One: access frequency by rank, cumulative accesses, hit rate by capacity. Several (depths, or graphs): the latter
@@ -135,7 +71,7 @@ def open_figure(path: Path) -> Any:
     return figure
 
 
-def draw_frequency(axes: Any, result: Curves) -> None:
+def draw_frequency(axes: Any, result: Evaluation) -> None:
     """Draw the accesses per row and epoch by rank, both logarithmic."""
     for name, style in _styles(result, ()).items():
         rows, served = result.curve_rows[name], result.curves[name]
@@ -149,14 +85,14 @@ def draw_frequency(axes: Any, result: Curves) -> None:
     _set_ticks(axes.yaxis, "")
 
 
-def draw_cumulative(axes: Any, result: Curves, names: Sequence[str] = ()) -> None:
+def draw_cumulative(axes: Any, result: Evaluation, names: Sequence[str] = ()) -> None:
     """Draw the percentage of all accesses that goes to the first rows by each score (figure 7)."""
     for name, style in _styles(result, names).items():
         _draw_line(axes, *_points(result, name, 0), name, style)
     _linear(axes, result)
 
 
-def draw_depths(axes: Any, results: Sequence[Curves], labels: Sequence[str], name: str) -> None:
+def draw_depths(axes: Any, results: Sequence[Evaluation], labels: Sequence[str], name: str) -> None:
     """Draw the same for one score and several ways of sampling, a line for each (figure 9)."""
     from matplotlib import colormaps
 
@@ -167,7 +103,7 @@ def draw_depths(axes: Any, results: Sequence[Curves], labels: Sequence[str], nam
     _linear(axes, results[0])
 
 
-def draw_hit_rates(axes: Any, result: Curves, names: Sequence[str] = ()) -> None:
+def draw_hit_rates(axes: Any, result: Evaluation, names: Sequence[str] = ()) -> None:
     """Draw the hit rate by capacity, capacity logarithmic; the bands are the 95 % intervals."""
     for name, style in _styles(result, names).items():
         capacity, rates = _points(result, name, 1)
@@ -179,7 +115,7 @@ def draw_hit_rates(axes: Any, result: Curves, names: Sequence[str] = ()) -> None
     _logarithmic(axes, result, 1e-1, xlabel=f"{_unit(result)} in the fast tier", ylabel="reads served (hit rate)")
 
 
-def draw_evaluation(figure: Any, result: Curves) -> None:
+def draw_evaluation(figure: Any, result: Evaluation) -> None:
     """Draw the three panels of one evaluation on a ``matplotlib.figure.Figure``."""
     figure.set_size_inches(3 * _PANEL[0] + 0.8, _PANEL[1] + 1.1)
     rates = _RATES if result.bands else "Hit rate"
@@ -188,7 +124,7 @@ def draw_evaluation(figure: Any, result: Curves) -> None:
     figure.suptitle(_heading([result]), fontsize=11)
 
 
-def _draw_many(figure: Any, results: Sequence[Curves]) -> None:
+def _draw_many(figure: Any, results: Sequence[Evaluation]) -> None:
     names = [name for name in results[0].hit_rates if all(name in result.hit_rates for result in results)]
     known, labels = list({name: None for r in results for name in r.hit_rates}), [result.fanouts for result in results]
     scores = [(plain_label(n), partial(draw_depths, results=results, labels=labels, name=n)) for n in names]
@@ -223,7 +159,7 @@ def _draw_panels(figure: Any, panels: Sequence[_Panel], rows: int, columns: int,
     figure.legend(lines.values(), lines.keys(), loc="outside lower center", **look)
 
 
-def _styles(result: Curves, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+def _styles(result: Evaluation, names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Return styles by name, the same in all panels of `names`; the oracle, pale and broad, lies below the others."""
     names = [name for name in names or result.hit_rates if name != ORACLE]
     looks = {name: _style(i, len(names), COLOURS[i % len(COLOURS)]) for i, name in enumerate(names)}
@@ -261,17 +197,17 @@ def _set_ticks(axis: Any, unit: str) -> None:
     axis.set_minor_formatter("")
 
 
-def _points(result: Curves, name: str, first: int) -> tuple[Any, Any]:
+def _points(result: Evaluation, name: str, first: int) -> tuple[Any, Any]:
     """Return capacity and hit rate in percent, from the point `first` on."""
     return 100 * result.curve_bytes[first:] / max(result.num_bytes, 1), 100 * result.curves[name][first:]
 
 
-def _linear(axes: Any, result: Curves) -> None:
+def _linear(axes: Any, result: Evaluation) -> None:
     axes.set(xlim=(0, 100), ylim=(0, _TOP), xticks=range(0, 101, 25), yticks=range(0, 101, 25))
     _decorate(axes, xlabel=f"{_unit(result)}, in the order of the score", ylabel="reads, cumulative")
 
 
-def _logarithmic(axes: Any, result: Curves, begin: float, **labels: str) -> None:
+def _logarithmic(axes: Any, result: Evaluation, begin: float, **labels: str) -> None:
     """Format axes whose x axis is logarithmic, from `begin` percent or one row on."""
     axes.set(xscale="log", xlim=(min(max(100 / max(result.num_rows, 1), begin), 50), 100))
     _decorate(axes, **labels)
@@ -287,11 +223,11 @@ def _decorate(axes: Any, **labels: str) -> None:
         _set_ticks(axis, "%")
 
 
-def _unit(result: Curves) -> str:
+def _unit(result: Evaluation) -> str:
     return "feature rows" if len({entry.row_bytes for entry in result.types.values()}) <= 1 else "feature bytes"
 
 
-def _heading(results: Sequence[Curves]) -> str:
+def _heading(results: Sequence[Evaluation]) -> str:
     first, p = results[0], results[0].parameters
     fanouts = f"fanouts {first.fanouts}, " if len(results) == 1 else ""
     return (

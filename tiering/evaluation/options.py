@@ -88,22 +88,27 @@ class EvaluationOptions:
         vars(self).update(page_bytes=page, block_bytes=block)
 
 
-class EvaluationKeywords(SamplingKeywords, SubgraphKeywords, total=False):
-    """Keywords of `evaluate`, for editors."""
+class CommonKeywords(SamplingKeywords, SubgraphKeywords, total=False):
+    """Keywords of `evaluate` and `plan_epochs`, for editors."""
 
     seed: int
     train: Train
     seed_time: UserValues | None
-    tiers: Capacities | None
     threads: int | str | None
     memory: str | int | Budget | None
+    row_bytes: RowBytes
+    page: str | int
+
+
+class EvaluationKeywords(CommonKeywords, total=False):
+    """Keywords of `evaluate`."""
+
+    tiers: Capacities | None
     epochs: int
     first_epoch: int | None
     shares: Sequence[float]
     resamples: int
-    page: str | int
     block: str | int
-    row_bytes: RowBytes
 
 
 @dataclass(frozen=True)
@@ -117,8 +122,11 @@ class Prices:
 
     def hour(self, memory: int, disk: Disk) -> float:
         """Return the price of an hour with `memory` bytes and the drives of a disk."""
-        drive = self.disk.get(disk.name, self.disk.get(disk.name.rpartition("x")[2], 0.0))
-        return self.machine + self.memory_gib * memory / 2**30 + drive * disk.drives
+        return self.machine + self.memory_gib * memory / 2**30 + (self.drive(disk.name) or 0.0) * disk.drives
+
+    def drive(self, name: str) -> float | None:
+        """Return the price of one drive of a disk; ``None`` if prices of disks are known, but not its own."""
+        return self.disk.get(name, self.disk.get(name.rpartition("x")[2], None if self.disk else 0.0))
 
     @classmethod
     def read(cls, path: Path) -> Prices:
@@ -153,7 +161,7 @@ class PlanOptions:
         cli=str | None, from_cli=split_list,
     )  # fmt: skip
     disk: Sequence[str | Disk] = option(
-        ("nvme-gen4",), "Disks: by name (docs/plan.md), several as 2xnvme-gen4; a JSON file as of doctor; measured: "
+        ("nvme-gen4",), "Disks: by name (docs/plan.md), several as 2xnvme-gen4; a JSON file of figures; measured: "
         "that of G, or measured:DIR, by a file written there for a while.", "NAME|FILE|measured,..", panel=PLANNED,
         cli=str, cli_default="nvme-gen4", from_cli=split_list,
     )  # fmt: skip
@@ -195,22 +203,21 @@ class PlanOptions:
                 raise InputError(f"target: expected such as 'epoch 20s' or 'epoch 5min', found {self.target!r}")
             seconds = float(match[1]) * _UNITS[match[2]]
         prices = None if self.price is None else Prices.read(Path(self.price))
+        names = [str(getattr(disk, "name", disk)) for disk in self.disk]
+        if prices is not None and (missing := [name for name in names if prices.drive(name) is None]):
+            raise InputError(
+                f"{self.price}: expected a price of {', '.join(missing)} in [disk], found only "
+                f"{', '.join(prices.disk)}; add it, 0 if it costs nothing"
+            )
         vars(self).update(page_bytes=parse_page(self.page), prices=prices, target_seconds=seconds)
 
 
-class PlanKeywords(SamplingKeywords, SubgraphKeywords, total=False):
-    """Keywords of `plan_epochs`, for editors."""
+class PlanKeywords(CommonKeywords, total=False):
+    """Keywords of `plan_epochs`."""
 
-    seed: int
-    train: Train
-    seed_time: UserValues | None
-    threads: int | str | None
-    memory: str | int | Budget | None
-    row_bytes: RowBytes
     rows_in_memory: Sequence[str | int | Budget]
     disk: Sequence[str | Disk]
     dtype: Sequence[str]
     step_seconds: float | None
     target: str | None
     price: str | Path | None
-    page: str | int

@@ -14,7 +14,7 @@ from tiering.evaluation.options import Prices
 from tiering.readahead.config import ReadaheadConfig
 from tiering.readahead.disks import Disk
 from tiering.text.description import Described, Part, Plot, Table
-from tiering.text.units import format_bytes, format_count, format_seconds, format_small_seconds
+from tiering.text.units import format_bytes, format_count, format_small_seconds
 
 _SIZE = (7.2, 4.2)  # inches
 
@@ -109,7 +109,7 @@ class EpochPredictions(Described):
         row += [f"{100 * epoch.hit_rate:.1f} %", time, format_small_seconds(epoch.error)]
         if epoch.all_fit:
             row[3:] = ["all rows fit", "-", "100 %", "none", "-"]
-        row += [format_seconds(self.epoch_seconds(epoch))] if self.step_seconds else []
+        row += [format_small_seconds(self.epoch_seconds(epoch))] if self.step_seconds else []
         return row + ([f"{self.epoch_cost(epoch):.3g} {self.prices.currency}"] if self.prices is not None else [])
 
     def _words(self, epochs: Sequence[PredictedEpoch]) -> Iterator[str]:
@@ -132,9 +132,9 @@ class EpochPredictions(Described):
     def _target_lines(self) -> Iterator[str]:
         names = [label for label, _ in self.lines()]
         for label, epoch in zip(names, self.least, strict=False):
-            asked = f"{label}: an epoch of {format_seconds(self.target or 0)}"
+            asked = f"{label}: an epoch of {format_small_seconds(self.target or 0)}"
             if epoch is None:
-                yield f"{asked} takes faster steps: {format_seconds(self.step_total)} without reading"
+                yield f"{asked} takes faster steps: {format_small_seconds(self.step_total)} without reading"
             else:
                 read = "all rows lie in memory" if epoch.all_fit else f"{format_small_seconds(epoch.seconds)} of I/O"
                 yield f"{asked} takes {format_bytes(epoch.memory)}: {read}"
@@ -151,7 +151,7 @@ class EpochPredictions(Described):
             axes.errorbar(memory, seconds, errors, label=label, color=colour, marker="os^Dv"[number % 5], capsize=3)
         if self.step_seconds:
             axes.axhline(self.step_total, color="0.6", linestyle="--", label="steps alone")
-        axes.set(xlabel="memory of the loader, GiB", ylabel="seconds an epoch", ylim=(0, None))
+        axes.set(xlabel="memory of the process, GiB", ylabel="seconds an epoch", ylim=(0, None))
         axes.grid(True, color="0.88", linewidth=0.8)
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False, fontsize=9)

@@ -3,26 +3,63 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
-from tiering.evaluation.cache_order import ASSUMED, ORACLE, LinkTraffic
-from tiering.evaluation.figures import Curves, Rates, draw_evaluation
+from tiering.evaluation.cache_order import ASSUMED, ORACLE, FloatArray, IntArray, LinkTraffic
+from tiering.evaluation.figures import draw_evaluation
 from tiering.formats.layout import TIERS
 from tiering.text.description import Described, Part, Plot, Table
-from tiering.text.units import format_bytes, format_count, format_share
+from tiering.text.units import format_bytes, format_count, format_fanouts, format_share
 
+_LABEL = 28  # characters of the fanouts
 _LINKS = {"gpu_memory": "GPU memory", "peer_link": "peer link", "host_link": "host link", "ssd": "SSD"}
 
 
 @dataclass(frozen=True)
-class Evaluation(Curves, Described):
-    """Hit rates and curves of each score and of the oracle, and what else was counted; shows itself.
+class Rates:
+    """Hit rates over some rows of caches filled by each score, and last by `ORACLE`: one entry per capacity."""
 
-    `tiers` are there where they were asked for.
+    hit_rates: dict[str, list[float]]  # fraction of the accesses to these rows that is served
+    intervals: dict[str, list[Any]]
+    """Ends of their 95 % intervals, ``None`` with fewer than 2 batches; none for the oracle."""
+    cached_rows: dict[str, list[int]]  # number of these rows in the cache
+
+
+@dataclass(frozen=True)
+class TypeResult(Rates):
+    """Accesses to the rows of one node type over all epochs, and what the common capacities serve of them."""
+
+    rows: int
+    row_bytes: int
+    row_bytes_from: str
+    """``features``: the graph's feature table; ``given``: the caller; ``assumed``: unknown, a row counts as 1 byte."""
+    accesses: int
+    access_share: float
+    touched_rows: int  # rows accessed at least once
+
+
+@dataclass(frozen=True)
+class Evaluation(Rates, Described):
+    """Hit rates of each score and of the oracle over all rows that compete, and what else was counted; shows itself.
+
+    `shares` are capacities as fractions of `num_bytes`; `types` the competing node types. `parameters`: sampling
+    options, epochs counted, training nodes per type. At each of `curve_bytes`, capacities that ascend from 0 to
+    `num_bytes`: by score hit rate, rows that fit, and for `bands` of scores that have intervals these, shape
+    (capacities, 2). `tiers` are there where they were asked for.
     """
 
+    shares: list[float]
+    types: dict[str, TypeResult]
+    num_rows: int
+    num_bytes: int
+    accesses: int  # accesses over all epochs
+    curve_bytes: IntArray = field(repr=False)
+    curves: dict[str, FloatArray] = field(repr=False)
+    curve_rows: dict[str, IntArray] = field(repr=False)
+    bands: dict[str, FloatArray] = field(repr=False)
+    parameters: dict[str, Any]
     touched_rows: int  # rows accessed at least once
     batches: int
     tiers: dict[str, LinkTraffic] | None  # per score, and `ORACLE` last: traffic of the tier plan
@@ -30,6 +67,24 @@ class Evaluation(Curves, Described):
     """``gpu``, ``peer``, ``num_peers``, ``cpu``, ``ssd`` as given; ``page_bytes``, ``block_bytes``."""
     adjacency: dict[str, Any]  # lists that sampling read: `tiering.evaluation.counting.count_list_reads`
     seen: dict[str, range]  # per pre-sampled score of the same run (seed): the epochs it has counted
+
+    @property
+    def epochs(self) -> range:
+        """Epochs counted."""
+        first = int(self.parameters["first_epoch"])
+        return range(first, first + int(self.parameters["epochs"]))
+
+    @property
+    def fanouts(self) -> str:
+        """The fanouts in a few characters: ``10,10``; those per relation are cut short."""
+        text = format_fanouts(self.parameters["fanouts"])
+        return text if len(text) <= _LABEL else text[: _LABEL - 1] + "…"
+
+    @property
+    def epochs_label(self) -> str:
+        """The epochs counted in words."""
+        epochs = self.epochs
+        return f"epoch {epochs.start}" if len(epochs) == 1 else f"epochs {epochs.start} to {epochs.stop - 1}"
 
     @property
     def overlap(self) -> list[str]:

@@ -28,9 +28,8 @@ from tiering.evaluation.cache_order import (
     competing_rows,
 )
 from tiering.evaluation.counting import Bootstrap, ReferenceEpochs, count_list_reads, evaluation_memory
-from tiering.evaluation.figures import TypeResult
 from tiering.evaluation.options import EvaluationOptions
-from tiering.evaluation.result import Evaluation
+from tiering.evaluation.result import Evaluation, TypeResult
 from tiering.formats.graph import Graph
 from tiering.formats.scores import GIVEN, Scores
 from tiering.formats.user_arrays import Train, UserValues, resolve_times, resolve_train
@@ -260,7 +259,7 @@ def compute(
 
 
 def _rates(metrics: Mapping[str, OrderMetrics], index: int, shares: int) -> tuple[Any, Any, Any]:
-    """Return the fields of `tiering.evaluation.figures.Rates`, of one type or, the last, of all."""
+    """Return the fields of `tiering.evaluation.result.Rates`, of one type or, the last, of all."""
     ends = {name: own.intervals[index] for name, own in metrics.items() if name != ORACLE}
     intervals = {name: [None] * shares if own is None else own[:shares].tolist() for name, own in ends.items()}
     hit_rates = {name: own.rates[index, :shares].tolist() for name, own in metrics.items()}

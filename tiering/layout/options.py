@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from tiering.errors import InputError
+from tiering.sampling.options import Fanouts, SamplingOptions
 from tiering.text.options import choice, option
 from tiering.text.units import Size, parse_bytes, parse_size
 
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from tiering.layout.tiers import Capacities
 
 Pathlike = str | os.PathLike[str]
+FANOUTS = (10, 10, 10)
+"""Fanouts of a batch where nothing is said of batches."""
+BATCHES = ("fanouts", "batch_size")
+"""Options of `SamplingOptions` that say how large the batches are for which automatic sizes leave memory."""
 
 
 class LayoutKeywords(TypedDict, total=False):
@@ -37,6 +42,8 @@ class LayoutKeywords(TypedDict, total=False):
     edge_features: str
     dtype: str | Sequence[str]
     step_memory: str | int | None
+    fanouts: Fanouts
+    batch_size: int
 
 
 @dataclass(frozen=True)
@@ -87,6 +94,7 @@ class LayoutOptions:
         "no number, else as they are. Of one node type or relation: TYPE=DTYPE; once for each.", "[TYPE=]DTYPE",
         cli=list[str] | None, cli_default="auto",
     )  # fmt: skip
+    sampling: SamplingOptions | None = None  # of batches for which automatic sizes leave memory; None: `FANOUTS`
     measured: AccessCosts | None = None  # costs that were measured for `fit`
     room: TierRoom | None = None  # memory of the machine, by which automatic sizes are chosen; None: all rows fit
     capacities: Capacities = field(init=False)
@@ -140,6 +148,14 @@ class LayoutOptions:
             dtypes=dtypes,
             recorded=recorded,
         )
+        if self.sampling is not None and self.automatic:
+            recorded["sampling"] = self.sampling.record()
+
+    @classmethod
+    def of(cls, sampling: Mapping[str, Any] | None = None, **options: Any) -> LayoutOptions:
+        """Return the options, `BATCHES` among them, with `sampling` as another stage has it."""
+        batches = {**(sampling or {}), **{name: options.pop(name) for name in BATCHES if name in options}}
+        return cls(**options, sampling=SamplingOptions(**{"fanouts": FANOUTS, **batches}) if batches else None)
 
     @property
     def automatic(self) -> list[str]:

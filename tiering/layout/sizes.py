@@ -23,6 +23,7 @@ class TierRoom:
     gpu_reason: str = ""
     cpu_reason: str = ""
     ssd_reason: str = ""
+    batches: tuple[str, str, str] | None = None  # row of the table: for which batches memory is left
 
 
 @dataclass
@@ -36,7 +37,7 @@ class ChosenSizes:
     @property
     def table(self) -> Table:
         """The table of the sizes and their reasons."""
-        return Table("Sizes chosen for this machine", ("tier", "rows", "because"), self.rows, left=3)
+        return Table("Sizes chosen for this machine", ("", "size", "because"), self.rows, left=3)
 
     def choose(self, tier: str, size: Size | None, nbytes: int, why: str) -> None:
         """Choose the size of a tier."""
@@ -58,7 +59,7 @@ def choose_sizes(
     InputError
         If rows are left over and there is no directory for them.
     """
-    found, rest = ChosenSizes(asked), total
+    found, rest = ChosenSizes(asked, [room.batches] if room.batches else []), total
     if "gpu" in automatic:
         everything, size = total + lists, _round_down(room.gpu)
         fits = room.gpu >= everything
@@ -80,7 +81,8 @@ def choose_sizes(
     if not ssd:
         raise InputError(
             f"{format_bytes(rest - room.cpu)} of {format_bytes(total)} feature data find no room in memory "
-            f"({room.cpu_reason}); give --ssd DIR for them, or --cpu 100% to lay out all for a machine with more memory"
+            f"({room.cpu_reason}{' of ' if room.batches else ''}{', '.join((room.batches or ())[1:])}); give --ssd DIR "
+            "for them, or --cpu 100% to lay out all for a machine with more memory"
         )
     size = min(_round_down(room.cpu_and_ssd), rest)
     found.choose("cpu", _size(size), size, room.ssd_reason)

@@ -271,7 +271,8 @@ def write_layout(
         From `reorder_graph`, opened or by path.
     options, **settings
         Sizes one by one, ``gpu="8GiB", cpu="64GiB", ssd=["/nvme0", "/nvme1"]``, or whole
-        (`tiering.layout.options.LayoutOptions`), and options of every stage.
+        (`tiering.layout.options.LayoutOptions`), and options of every stage. `fanouts` and `batch_size` are of the
+        batches for which sizes that the machine chooses leave memory.
     scores
         Those that the graph was ordered by: for an adjacency cache and edge features.
     """
@@ -296,7 +297,7 @@ def layout(
     from tiering.layout.inputs import LayoutInput
     from tiering.layout.plan import plan_layout
 
-    asked, base = LayoutOptions(**sizes) if options is None else options, run.open(graph, Graph)
+    asked, base = LayoutOptions.of(**sizes) if options is None else options, run.open(graph, Graph)
     known = None if scores is None else run.open(scores, Scores)
     read = (base,) if known is None else (base, known)
     run.check_output(read, asked.folders)

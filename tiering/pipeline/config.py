@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from tiering.artifacts.storage import require_file
 from tiering.errors import InputError, MissingError
-from tiering.layout.options import LayoutOptions
+from tiering.layout.options import BATCHES, LayoutOptions
 from tiering.memory import parse_memory
 from tiering.pipeline.sources import CHECKSUM_FEATURES
-from tiering.scores.options import AUTO, OPTIONS
+from tiering.readahead.disks import read_toml
+from tiering.scores.options import AUTO, OPTIONS, SAMPLING
 from tiering.scores.plan import METHODS
 from tiering.scores.request import check_options
 from tiering.text.arguments import check_names
@@ -57,20 +57,14 @@ def read_config(path: Path) -> ChainConfig:
 
 
 def _sections(path: Path) -> dict[str, dict[str, Any]]:
-    toml = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
-    if not path.is_file():
-        raise MissingError(f"{path}: no such file")
-    try:
-        document = toml.loads(path.read_text())
-    except (toml.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: not valid TOML: {error}") from error
+    document = read_toml(require_file(path, "a TOML file that describes a chain"))
     from tiering.datasets.options import ImportOptions
 
     known = {
         "dataset": ("path", "format", "edge_ids", CHECKSUM_FEATURES, *(field.name for field in fields(ImportOptions))),
         "score": ("method", "from", "train", "seed", *OPTIONS, "seed_time"),
         "reorder": ("first", "features"),
-        "layout": tuple(options_of(LayoutOptions)),
+        "layout": (*options_of(LayoutOptions), *BATCHES),
         "output": ("dir",),
         "run": ("memory",),
     }
@@ -106,7 +100,7 @@ def _layout_options(path: Path, section: dict[str, Any], score: Mapping[str, Any
         if section.get(name, "auto") != "auto":
             section[name] = base / str(section[name])
     with _section(path, "layout"):
-        options = LayoutOptions(**section)
+        options = LayoutOptions.of({name: score[name] for name in SAMPLING if name in score}, **section)
     sampled = [name for name, method in METHODS.items() if "fanouts" in method.options]
     method = score.get("method", AUTO)
     knows = "scores" not in score and (method in sampled or (method == AUTO and "fanouts" in score))

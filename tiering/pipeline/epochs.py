@@ -5,22 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from tiering.errors import InputError
 from tiering.evaluation.predict import predict
 from tiering.evaluation.predictions import EpochPredictions
 from tiering.evaluation.run import named_scores
 from tiering.formats.graph import Graph
 from tiering.formats.scores import Scores
-from tiering.native import out_degrees
 from tiering.pipeline.stage import Pathlike, StageRun, reading
 from tiering.readahead.disk_speed import MEASURED, DiskSpeed
 from tiering.readahead.disks import Disk
 from tiering.sampling.options import Fanouts, SamplingOptions
+from tiering.scores.plan import plan_score
 from tiering.text.options import options_of
 from tiering.text.progress import note
-from tiering.text.units import parse_threads
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -65,19 +62,12 @@ def plan_epochs(
         order: Any = known if known is None else next(iter(named_scores(base, [known]).values()))
         if known is None and base.order is None:
             note(f"note: {base.path} is not reordered: rows count as ordered by out-degree; --scores says otherwise")
-            order = _degrees(base, parse_threads(given.get("threads")))
+            degree = plan_score(base, "degree", threads=given.get("threads"))
+            order = degree.method.compute(base, degree.request).feature
         found = predict(base, how, scores=order, **given)
         for artifact in read:
             artifact.finish_reads()
     return found
-
-
-def _degrees(graph: Graph, threads: int) -> dict[str, Any]:
-    """Return out-degrees by node type, in the graph's own ids."""
-    degrees = {t: np.zeros(graph.num_nodes(t), np.int64) for t in graph.node_types}
-    for relation in graph.relations:
-        degrees[relation[0]] += out_degrees(graph.csc(relation)[1], graph.num_nodes(relation[0]), threads)
-    return degrees
 
 
 def measured_disk(place: Path, name: str | Disk) -> str | Disk:

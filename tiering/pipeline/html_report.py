@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -16,15 +17,17 @@ from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.overlap import refuse_overlap
 from tiering.artifacts.storage import file_exists, is_folder, require_file, storage_errors, write_durably
 from tiering.errors import ExistsError, FormatError, InputError, MissingError, TieringError, quoted
-from tiering.formats.layout import TIERS
+from tiering.formats.layout import TIERS, Layout
 from tiering.formats.layout_tables import tier_tables
 from tiering.formats.registry import TYPES, open_artifact
 from tiering.loader.stats import LoaderStats
 from tiering.pipeline.doctor import examine
+from tiering.pipeline.sizes import process_memory
 from tiering.pipeline.stage import Pathlike
+from tiering.sampling import SamplingOptions
 from tiering.text.description import Fields, Figure, Part, Table, to_html
 from tiering.text.svg import Axis, Points, draw_bar, draw_lines
-from tiering.text.units import format_bytes, format_share, format_small_seconds
+from tiering.text.units import format_bytes, format_fanouts, format_share, format_small_seconds
 from tiering.version import __version__
 
 Artifacts = Sequence[Artifact]
@@ -70,7 +73,7 @@ def report(sources: Sequence[Artifact | Mapping[str, Any] | Pathlike], out: Path
 
     Notes
     -----
-    Cost: scores, and offsets of adjacency lists, are read once.
+    Cost: scores, and offsets of adjacency lists, are read once; for a plan one batch of each layout is sampled.
     """
     path, given = Path(out).absolute(), [sources] if isinstance(sources, str | os.PathLike) else list(sources)
     if not given:
@@ -150,6 +153,9 @@ def _page(things: Sequence[tuple[str, str, Any]]) -> str:
 
 def _tiers(layout: Any, _: Artifacts) -> Iterator[Part]:
     sizes = _tier_bytes(layout)
+    if not sum(sizes.values()):
+        yield f"{layout.path.name} holds adjacency alone: its graph has no features."
+        return
     bar = {
         t: (own, f"{format_bytes(own)}, {format_share(own, sum(sizes.values()))}") for t, own in sizes.items() if own
     }
@@ -172,8 +178,7 @@ def _hit_rates(document: Mapping[str, Any], _: Artifacts) -> Iterator[Part]:
             halves = [50 * (own[1] - own[0]) if own else 0 for own in ends]
             lines[name] = [*zip(shares, (100 * rate for rate in rates), halves, strict=True), (100, 100)]
         x, y = Axis("rows in the fast tier", min(shares), 100, _PERCENT, 10), Axis("reads served", 0, 100, _PERCENT)
-        fanouts = str(one["parameters"]["fanouts"]).strip("[]")
-        yield Figure(f"Reads served, fanouts {fanouts}", draw_lines(x, y, lines))
+        yield Figure(f"Reads served, fanouts {format_fanouts(one['parameters']['fanouts'])}", draw_lines(x, y, lines))
         rows = [(name, *(f"{rate:.1f}" for _, rate, *_ in points[:-1])) for name, points in lines.items()]
         yield Table("Share of reads served, in %", ("rows cached", *map(_PERCENT, shares)), rows)
 
@@ -185,14 +190,17 @@ def _predictions(document: Mapping[str, Any], artifacts: Artifacts) -> Iterator[
         lines.setdefault(f"{one['disk']}, {one['dtype']}", []).append((memory, seconds, error))
         time = f"{format_small_seconds(seconds)} ±{format_small_seconds(error)}"
         rows.append((one["disk"], one["dtype"], format_bytes(memory), time, f"{100 * one['hit_rate']:.1f} %"))
-    resident = {
-        one.path.name: sum(_tier_bytes(one).values()) - _tier_bytes(one)["ssd"]
-        for one in artifacts
-        if one.kind == "layout"
-    }
-    today = {f"{format_bytes(size)} of rows in memory: {name}": size for name, size in resident.items()}
+    asked = document["parameters"]
+    how = SamplingOptions(**{field.name: asked[field.name] for field in fields(SamplingOptions) if field.name in asked})
+    today = {}
+    for layout in (one for one in artifacts if isinstance(one, Layout) and one.feature_types):
+        sizes = _tier_bytes(layout)
+        with suppress(InputError):  # a layout of another graph, which has no such relations
+            size = process_memory(layout, how, sum(sizes.values()) - sizes["ssd"])
+            today[f"{layout.path.name} today: {format_bytes(size)}"] = size
     memories, times = ([point[at] for points in lines.values() for point in points] for at in (0, 1))
-    x = Axis("memory of the loader", min(memories), max(memories), format_bytes, 2)
+    shown = [*memories, *today.values()]
+    x = Axis("memory of the process", min(shown), max(shown), format_bytes, 2)
     y = Axis("an epoch", 0, max(times), lambda seconds: format_small_seconds(seconds) if seconds else "0")
     yield Figure("Predicted epoch by memory", draw_lines(x, y, lines, today))
     yield Table("Predicted epoch", ("disk", "stored as", "memory", "epoch", "hits"), rows, left=2)

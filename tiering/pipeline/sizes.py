@@ -1,23 +1,26 @@
-"""The memory of this machine that a layout may fill: what is free, less what a loader and a training step take."""
+"""The memory that rows of a layout may fill or do: of this machine, and of a training process."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tiering import cuda
 from tiering.errors import CapabilityError, InputError
+from tiering.evaluation.predict import RESIDENT
+from tiering.formats.layout import Layout
 from tiering.formats.shape import GraphShape, SizedGraph
-from tiering.layout.options import LayoutOptions
+from tiering.layout.options import FANOUTS, LayoutOptions
 from tiering.layout.sizes import TierRoom
 from tiering.memory import AUTO_SHARE, available_memory
 from tiering.readahead.config import KNOWN_SHARE, NUMBERS_SHARE
-from tiering.readahead.memory import BatchMemory, page_cache_for
+from tiering.readahead.memory import BatchMemory, page_cache_for, room_for_all
 from tiering.sampling import SamplingOptions, make_sampler
-from tiering.text.units import format_bytes, parse_bytes
+from tiering.sampling.memory import batch_bounds
+from tiering.text.units import format_bytes, format_count, format_fanouts, parse_bytes
 
-_SAMPLING = SamplingOptions([10, 10, 10])
 _WIDTH, _COPIES = 256, 4  # numbers of a node in a layer of GraphSAGE; values, their aggregates, and gradients of both
 _CONTEXT = 512 << 20  # bytes of a GPU for CUDA's context, the workspace of libraries, parameters
 _BATCHES = 8  # in a buffer, so that none comes in parts
@@ -25,25 +28,28 @@ _BATCHES = 8  # in a buffer, so that none comes in parts
 
 @dataclass(frozen=True)
 class BatchSize:
-    """A batch of 1,024 seeds and fanouts 10,10,10: bytes of its rows and arrays, and nodes summed over the layers."""
+    """A batch of training: bytes of its rows and arrays, and nodes summed over the layers."""
 
     rows: int
     arrays: int
     layers: int
 
     @classmethod
-    def of(cls, graph: SizedGraph) -> BatchSize:
-        """Sample a batch from nodes spread over the largest type with features; bounds of a graph to come."""
-        tables = {t: table for t in graph.node_types if (table := graph.feature_table(t)) is not None}
-        largest = max(tables, key=lambda t: (graph.num_nodes(t), t))
+    def of(cls, graph: SizedGraph, how: SamplingOptions, row_bytes: Mapping[str, int]) -> BatchSize:
+        """Sample a batch from nodes spread over the largest type with features; bounds of a graph to come.
+
+        `row_bytes`: bytes of a row by type. Times are left out: without them a batch is as large or larger.
+        """
+        how = replace(how, time=None, time_window=None)
+        largest = max(row_bytes, key=lambda t: (graph.num_nodes(t), t))
         count = graph.num_nodes(largest)
         if isinstance(graph, GraphShape):
-            bounds = [min(graph.num_nodes(), _SAMPLING.batch_size * 11**hop) for hop in range(4)]
-            row_bytes = max(table.row_bytes for table in tables.values())
-            return cls(bounds[-1] * row_bytes, 16 * bounds[-1], sum(bounds[:-1]))
-        seeds = np.linspace(0, count - 1, min(count, _SAMPLING.batch_size)).astype(np.int64)
-        batch = make_sampler(graph, _SAMPLING).sample({largest: np.unique(seeds)})
-        rows = sum(batch.nodes[t].size * table.row_bytes for t, table in tables.items())
+            bounds = [batch_bounds(graph, replace(how, fanouts=how.fanouts[: k + 1])) for k in range(len(how.fanouts))]
+            nodes = bounds[-1][1]
+            return cls(nodes * max(row_bytes.values()), 16 * nodes, sum(asking for asking, *_ in bounds))
+        seeds = np.linspace(0, count - 1, min(count, how.batch_size)).astype(np.int64)
+        batch = make_sampler(graph, how).sample({largest: np.unique(seeds)})
+        rows = sum(batch.nodes[t].size * nbytes for t, nbytes in row_bytes.items())
         return cls(rows, batch.nbytes, sum(sum(known.values()) for known in batch.num_nodes[:-1]))
 
     @property
@@ -64,29 +70,54 @@ def measure_room(asked: LayoutOptions, graph: SizedGraph) -> LayoutOptions:
         most = min(cuda.device_info(device).total_bytes for device in devices)
         if size.bytes > most:
             raise InputError(f"gpu: expected at most the {format_bytes(most)} that a GPU here has, found {size.text}")
-    if not asked.automatic or not any(graph.feature_table(t) is not None for t in graph.node_types):
+    row_bytes = {t: table.row_bytes for t in graph.node_types if (table := graph.feature_table(t)) is not None}
+    if not asked.automatic or not row_bytes:
         return asked
     if reason and size is not None and size.auto:
         raise CapabilityError(
             f"gpu: auto is what a GPU here has free; give a size such as 8GiB, because none can be used: {reason}"
         )
-    batch = BatchSize.of(graph)
+    how = asked.sampling or SamplingOptions(FANOUTS)
+    batch = BatchSize.of(graph, how, row_bytes)
     free = int(AUTO_SHARE * available_memory())
-    mapped = sum(array.nbytes for relation in graph.relations for array in graph.csc(relation))
-    work, cache = BatchMemory.of(batch.rows, batch.arrays).work, page_cache_for(mapped, free)
+    work, cache = BatchMemory.of(batch.rows, batch.arrays).work, page_cache_for(_mapped(graph), free)
     ahead = int((work + _BATCHES * batch.rows) / (1 - KNOWN_SHARE - NUMBERS_SHARE))
     whole = f"{format_bytes(free)} is {AUTO_SHARE:.0%} of what is free"
     taken = f"less {format_bytes(cache)} for the adjacency and"
     room = TierRoom(
         0, max(0, free - cache - work), max(0, free - cache - ahead), "`tiering doctor` says why no GPU can be used",
         f"{whole}, {taken} {format_bytes(work)} for batches",
-        f"{whole}, {taken} {format_bytes(ahead)} for batches and rows read ahead",
+        f"{whole}, {taken} {format_bytes(ahead)} for batches and rows read ahead", _batches(how, asked),
     )  # fmt: skip
     if devices:
         left = min(cuda.free_bytes(device) for device in devices)
         given = asked.step_memory
         step = batch.step if given is None else parse_bytes(given, "step memory")
-        what = "a step of GraphSAGE with batches of 1,024, fanouts 10,10,10" if given is None else "a step, as asked"
+        what = "a step of GraphSAGE" if given is None else "a step, as asked"
         why = f"{format_bytes(left)} of the GPU is free, less {format_bytes(step)} for {what}"
         room = replace(room, gpu=max(0, left - step), gpu_reason=why)
     return replace(asked, room=room)
+
+
+def process_memory(layout: Layout, how: SamplingOptions, rows: int) -> int:
+    """Return the memory, as `tiering plan` counts it, of a training process that holds `rows` bytes of a layout's rows.
+
+    Cost: one batch is sampled.
+    """
+    entries = [layout.type_layout(t) for t in layout.feature_types]
+    row_bytes = {entry.node_type: 4 * entry.dim if entry.codec else entry.row_bytes for entry in entries}
+    batch = BatchSize.of(layout.graph, how, row_bytes)
+    return RESIDENT + room_for_all(rows + BatchMemory.of(batch.rows, batch.arrays).work, _mapped(layout.graph))
+
+
+def _mapped(graph: SizedGraph) -> int:
+    """Return the bytes of adjacency lists, which sampling maps."""
+    return sum(array.nbytes for relation in graph.relations for array in graph.csc(relation))
+
+
+def _batches(how: SamplingOptions, asked: LayoutOptions) -> tuple[str, str, str]:
+    """Return the row of the table of sizes that says for which batches memory is left."""
+    reason = f"fanouts {format_fanouts(how.fanouts)}" + f", sampler {how.sampler}" * (how.sampler != "uniform")
+    if asked.sampling is None:
+        reason += ", assumed: --fanouts and --batch-size say others, in a file of `tiering run` [score] does"
+    return "batches", f"{format_count(how.batch_size)} seeds", reason

@@ -137,6 +137,12 @@ def parse_fanouts(fanouts: Any, what: str = "fanouts") -> list[int | dict[str, i
     return [_hop(hop, what) for hop in fanouts]
 
 
+def format_fanouts(fanouts: Sequence[Any]) -> str:
+    """Render fanouts as `parse_fanouts` reads them: ``10,10``, or ``cites=10,writes=5;cites=5,writes=0``."""
+    hops = [",".join(f"{r}={n}" for r, n in h.items()) if isinstance(h, Mapping) else str(h) for h in fanouts]
+    return (";" if any("=" in hop for hop in hops) else ",").join(hops)
+
+
 def _hop(hop: Any, what: str) -> int | dict[str, int]:
     if not isinstance(hop, Mapping):
         return _fanout(hop, what, 1)
