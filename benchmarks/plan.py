@@ -37,7 +37,7 @@ GRAPHS = ((1_000_000, 10_000_000, (128, 100)), (300_000, 6_000_000, (256, 500)))
 SHARES = (0.1, 0.2, 0.3, 0.45, 0.6)
 """Sizes of memory: 0 is the least of a loader, 1 that in which all rows fit."""
 AIMS = {"bytes": 0.05, "requests": 0.05, "seconds, median": 0.15, "seconds, worst": 0.3}
-_EPOCHS = 6  # the first fills the memory, and is not counted
+_EPOCHS = 6  # as many as are planned; the first fills the memory, and is not counted
 
 
 def make_layout(sizes: Sizes, folder: Path, dim: int) -> None:

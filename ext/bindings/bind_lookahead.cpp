@@ -193,11 +193,11 @@ struct BoundBuffer : BufferArrays, RowBuffer {  // in this order: readers end be
 };
 
 /// Per round of a plan: first and last batch, rows needed, rows to read, then reads and bytes for each gap.
-/// An epoch ends before batch number `epoch_end`: no round has batches of both sides, or knows of the next epoch.
+/// Epochs end before the batches `epoch_ends`: no round has batches of two, or knows of the next epoch.
 Shaped<Buffer<int64_t>, 2> simulate_rounds(const Tables& tables, const Shape& shape, int64_t num_images,
                                            const Pools& pools, int64_t window, int64_t horizon, const RowLists& batches,
                                            const std::vector<int64_t>& gaps, int64_t align, int64_t max_read,
-                                           int64_t epoch_end) {
+                                           const std::vector<int64_t>& epoch_ends) {
   const SsdRows rows = ssd_rows(tables, shape, num_images);
   LookaheadPlan plan(rows, slot_pools(pools));
   plan.set_window(window, horizon);
@@ -215,7 +215,7 @@ Shaped<Buffer<int64_t>, 2> simulate_rounds(const Tables& tables, const Shape& sh
   };
   int64_t number = 0;
   for (const auto& batch : batches) {
-    if (number++ == epoch_end) {
+    if (std::ranges::count(epoch_ends, number++) > 0) {
       plan.end();
       take();
     }
@@ -263,8 +263,8 @@ void bind_lookahead(nb::module_& m) {
         Release());
   m.attr("NO_SLOT") = kNoSlot;
   m.def("simulate_rounds", &simulate_rounds, "tables"_a, "shape"_a, "num_images"_a, "pools"_a, "window"_a, "horizon"_a,
-        "batches"_a, "gaps"_a, "align"_a = 4096, "max_read"_a = BufferOptions{}.max_read, "epoch_end"_a = -1,
-        Release());
+        "batches"_a, "gaps"_a, "align"_a = 4096, "max_read"_a = BufferOptions{}.max_read,
+        "epoch_ends"_a = std::vector<int64_t>(), Release());
 
   nb::class_<BufferCounters>(m, "BufferCounters")
       .def_ro("batches", &BufferCounters::batches)

@@ -31,7 +31,7 @@ def test_table_and_document(tiering_cli, graph, tmp_path):
     ):  # fmt: skip
         assert text in shown.out, shown.out
     found = tiering_cli(*asked, "--json", "--no-verify").ok().json
-    assert found["sampled"] == 5 * min(found["batches"], 64) and found["target"] is None
+    assert found["sampled"] == 6 * min(found["batches"], 64) and found["target"] is None
     assert [(epoch["disk"], epoch["memory"] >> 20) for epoch in found["epochs"]] == [
         ("nvme-gen3", 290), ("nvme-gen3", 1024), ("2xsata-ssd", 290), ("2xsata-ssd", 1024),
     ]  # fmt: skip

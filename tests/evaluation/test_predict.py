@@ -41,26 +41,27 @@ def graphs(tmp_path_factory):
     return found
 
 
-@pytest.mark.parametrize("hetero", [False, True])
-def test_the_loader_reads_as_predicted(graphs, hetero, tmp_path):
-    """Requests and bytes of later epochs, within 5 %, with the window that the loader chooses."""
+@pytest.mark.parametrize(("hetero", "batch_size"), [(False, 16), (True, 16), (False, 2)])
+def test_the_loader_reads_as_predicted(graphs, hetero, batch_size, tmp_path):
+    """Requests and bytes of later epochs, within 5 %, with the window that the loader chooses, of many batches too."""
     pytest.importorskip("torch")
     *_, reordered = graphs[hetero]
+    run = {**RUN, "batch_size": batch_size}
     (tmp_path / "disk.json").write_text(json.dumps(SPEED.as_dict()))
     pipeline.layout(reordered, tmp_path / "layout", cpu=0, ssd=tmp_path / "ssd", dtype="float32")
-    plan = predict(reordered, SamplingOptions(**RUN), disk=DISK, dtype="float32")
+    plan = predict(reordered, SamplingOptions(**run), disk=DISK, dtype="float32")
     predicted = plan.epochs[3]
     assert not predicted.all_fit and plan.epochs[-1].all_fit
     with tiering.open(tmp_path / "layout") as layout:
         budgets = [Budget(epoch.memory, "the plan's", RESIDENT) for epoch in (predicted, plan.epochs[-1])]
-        loader, counts = layout.loader(**RUN, memory=budgets[0], ssd_model=tmp_path / "disk.json"), []
+        loader, counts = layout.loader(**run, memory=budgets[0], ssd_model=tmp_path / "disk.json"), []
         for epoch in range(3):
             for _ in loader.epoch(epoch):
                 pass
             counts.append(loader.lookahead.buffer.counters())
         assert loader.lookahead.choice.window == predicted.choice.window
         assert len(loader) == plan.batches
-        assert layout.loader(**RUN, memory=budgets[1], ssd_model=tmp_path / "disk.json").lookahead is None
+        assert layout.loader(**run, memory=budgets[1], ssd_model=tmp_path / "disk.json").lookahead is None
     read = {name: (counts[-1][name] - counts[0][name]) / 2 for name in ("reads", "read_bytes", "rows_read", "rows")}
     assert predicted.requests == pytest.approx(read["reads"], rel=0.05)
     assert predicted.bytes == pytest.approx(read["read_bytes"], rel=0.05)

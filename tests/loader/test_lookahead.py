@@ -180,7 +180,7 @@ def test_memory_for_rows_goes_with_the_layout(kit, build, options, settled_memor
 
 
 def test_batches_larger_than_all_that_were_tried_and_than_the_buffer(layout, options, monkeypatch):
-    monkeypatch.setattr(looking, "_TRIAL_BATCHES", 2)
+    monkeypatch.setattr(looking, "TRIAL_BATCHES", 2)
     many = np.arange(400, 1200)
     seeds = {"split": None, "seeds": np.r_[np.repeat([3], 32), many[:80]], "shuffle": False, "batch_size": 16}
     options = {**options, **seeds, "fanouts": [9, 9], "prefetch": 1}

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from striped_rows import Striped
 
 from tiering import native
-from tiering.readahead.config import ReadaheadConfig, SsdTables, choose_config, divide_slots, price_epoch
+from tiering.readahead.config import ReadaheadConfig, SsdTables, choose_config, divide_slots, price_epochs
 from tiering.readahead.disk_speed import DiskSpeed
 
 PAGE, ROW = 4096, 512
@@ -158,24 +158,39 @@ def test_an_epoch_ends_for_the_plan(window, horizon):
     tables, batches = tables_of((2000, ROW)), drawn(24, 2000, 90)
     run = tables.rows, tables.shape, 1, [(ROW, 700)], window, horizon
     alone = native.simulate_rounds(*run, batches[:11], [0])
-    both = native.simulate_rounds(*run, batches, [0], epoch_end=11)
+    both = native.simulate_rounds(*run, batches, [0], epoch_ends=[11])
     np.testing.assert_array_equal(both[: len(alone)], alone)
     assert not ((both[:, 0] < 11) & (both[:, 1] > 11)).any()
     assert (both[:, 1] - both[:, 0]).sum() == 24
 
 
-def test_the_price_of_an_epoch():
-    """Without anything to gain from memory, an epoch costs its batches: all of them, or as many times those sampled."""
-    tables, batches = tables_of((30_000, ROW)), drawn(40, 30_000, 500)
+def test_the_price_of_epochs():
+    """Epochs one after the other cost their own rounds; one of which some batches are known, as many times these."""
+    tables, epochs = tables_of((30_000, ROW)), [drawn(40, 30_000, 500, seed) for seed in range(6)]
     choice = ReadaheadConfig(2, 3, 0)
-    whole = price_epoch(tables, [(ROW, 8000)], batches, batches, DISK, choice, 40)
-    more = price_epoch(tables, [(ROW, 8000)], batches[20:], batches[:20], DISK, choice, 400)
-    assert more.reads == pytest.approx(10 * whole.reads, rel=0.03)
-    assert more.read_bytes == pytest.approx(10 * whole.read_bytes, rel=0.03)
-    assert more.seconds == pytest.approx(10 * whole.seconds, rel=0.03)
-    assert 0 < whole.hit_rate < 1 and whole.hit_rate == pytest.approx(more.hit_rate, abs=0.03)
+    costs = price_epochs(tables, [(ROW, 8000)], epochs, DISK, choice, 40)
     rounds = native.simulate_rounds(
-        tables.rows, tables.shape, 1, [(ROW, 8000)], 2, 4, [np.arange(8000, dtype=np.uint32), *batches, *batches], [0],
-        epoch_end=41,
+        tables.rows, tables.shape, 1, [(ROW, 8000)], 2, 4, [part for batches in epochs for part in batches], [0],
+        epoch_ends=range(40, 240, 40),
     )  # fmt: skip
-    assert whole.reads == rounds[rounds[:, 0] > 40][:, 4].sum()
+    assert len(costs) == 5
+    for number, cost in enumerate(costs, 1):
+        own = rounds[rounds[:, 0] // 40 == number]
+        assert (cost.reads, cost.read_bytes) == tuple(own[:, 4:6].sum(axis=0))
+        assert cost.seconds == pytest.approx(cost.reads * 1e-5 + (cost.read_bytes - 4096 * cost.reads) * 1e-9)
+        assert cost.hit_rate == pytest.approx(1 - own[:, 3].sum() / 20_000)
+    [more] = price_epochs(tables, [(ROW, 8000)], [epochs[4][:20], epochs[5][:20]], DISK, choice, 400)
+    for name in ("reads", "read_bytes", "seconds"):
+        assert getattr(more, name) == pytest.approx(10 * getattr(costs[-1], name), rel=0.03)
+    assert 0 < cost.hit_rate < 1 and more.hit_rate == pytest.approx(cost.hit_rate, abs=0.03)
+
+
+def test_epochs_with_room_for_all_rows_read_those_that_none_before_them_used():
+    tables, epochs = tables_of((30_000, ROW)), [drawn(6, 30_000, 900, seed) for seed in range(5)]
+    used, fresh = set(np.concatenate(epochs[0]).tolist()), []
+    for batches in epochs[1:]:
+        rows = set(np.concatenate(batches).tolist())
+        fresh.append(len(rows - used))
+        used |= rows
+    costs = price_epochs(tables, [(ROW, 30_000)], epochs, DISK, ReadaheadConfig(2, 8, 0), 6)
+    assert [round((1 - cost.hit_rate) * 5400) for cost in costs] == fresh

@@ -7,10 +7,12 @@ of a window and plan of reads are then run on them (`tiering.readahead`), and a 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any, cast
 
 import numpy as np
@@ -25,8 +27,8 @@ from tiering.formats.graph import Graph
 from tiering.formats.ssd_rows import SsdRows
 from tiering.formats.user_arrays import Train, UserValues, resolve_times, resolve_train
 from tiering.memory import FLOORS, Budget, parse_memory
+from tiering.readahead.config import TRIAL_BATCHES, TRIAL_SECONDS, SsdTables, enough_batches, price_epochs
 from tiering.readahead.config import Rows as DiskRows
-from tiering.readahead.config import SsdTables, enough_batches, price_epoch
 from tiering.readahead.disk_speed import QueueDepth
 from tiering.readahead.disks import Disk, find_disk
 from tiering.readahead.memory import BatchMemory, BufferMemory, all_rows_fit, mapped_files, room_for_all
@@ -36,15 +38,16 @@ from tiering.sampling.memory import batch_bytes
 from tiering.text.progress import progress
 from tiering.text.units import format_bytes, format_count, parse_size, parse_threads
 
-RUNS = 5
-"""Samples of consecutive batches, each from another epoch: their spread is the error."""
+RUNS = 6
+"""Samples of consecutive batches, each from another epoch: the first fills the buffer, those after it are priced."""
 SHARE, LEAST_BATCHES = 0.01, 64
-"""Fraction of the batches of an epoch that all samples have together, and least batches of one; few are all taken."""
+"""Fraction of the batches of an epoch that all samples have together, and least batches of one. One has as many as a
+loader's trial, too, and is an epoch where that has fewer than twice as many."""
 LADDER, SPAN = 7, 32
 """Sizes of memory by default: as many, from what holds all rows down to one in `SPAN`, or the least."""
 RESIDENT = FLOORS["trace"]  # bytes of a training process that has loaded torch, before its loader is made
 _WHOLE = 1 << 30  # bytes of a table whose rows are all simulated; to choose a window the loader takes fewer
-_STUDENT = 2.776  # 97.5 % quantile of Student's t with `RUNS` - 1 degrees of freedom
+_STUDENT = 2.776  # 97.5 % quantile of Student's t with `RUNS` - 2 degrees of freedom
 _CLOSE = 1.03  # ratio to which a least memory is found
 
 
@@ -91,9 +94,9 @@ def predict(
 
     Notes
     -----
-    Cost: `RUNS` samples of batches, together `SHARE` of an epoch's and at least `LEAST_BATCHES` each, and some ten
+    Cost: `RUNS` samples of batches, as `SHARE` and `LEAST_BATCHES` say, and some ten
     simulations of a sample for each prediction. Memory: 8 bytes per row where rows are ordered by `scores`, one batch
-    per thread, and 4 bytes per row of the sampled batches (above a GiB of one row in eight).
+    per thread, and 8 bytes per row of the sampled batches (above a GiB of one row in eight).
     """
     asked, how = PlanOptions(**options), sampling
     rows = competing_rows(graph, row_bytes)
@@ -208,11 +211,23 @@ class Targets:
     times: Mapping[str, Any]
 
 
+def _batch_rows(
+    nodes: Mapping[str, Any], rows: Rows, stored: Sequence[StoredRows], positions: Mapping[str, Any] | None
+) -> tuple[list[DiskRows], IntArray]:
+    """Return the rows of a batch's `nodes` by stored dtype, of large tables thinned, and their number by type."""
+    places = {t: nodes[t] if positions is None else positions[t][nodes[t]] for t in rows.types}
+    parts = [places[t] + rows.starts[index] for index, t in enumerate(rows.types)]
+    joined = np.sort(np.concatenate(parts)).astype(np.uint32)
+    kept = [joined if each.whole else each.tables(1).thinned(joined) for each in stored]
+    return kept, np.array([ids.size for ids in places.values()], np.int64)
+
+
 @dataclass(frozen=True)
 class BatchSample:
-    """Sampled batches: `RUNS` runs of `length` consecutive ones, the first that of the loader's own trial."""
+    """Sampled batches: `RUNS` runs of `length` consecutive ones; the first begins with those of the loader's trial."""
 
     length: int
+    trial: int  # batches of the loader's trial, unless it has enough before
     runs: list[list[list[DiskRows]]]  # by stored dtype and run: rows of each batch, of large tables thinned
     first: IntArray  # rows of the first batch by type
     sampled: int  # bytes of its nodes and edges
@@ -226,7 +241,6 @@ class BatchSample:
         stored: Sequence[StoredRows], positions: Mapping[str, Any] | None, threads: int,
     ) -> BatchSample:  # fmt: skip
         """Sample the runs; each begins at another place of an epoch of its own."""
-        tables = [each.tables(1) for each in stored]
 
         def epoch(number: int) -> EpochPlan:
             return cut_batches(seeds.ids, how.batch_size, number, seed=how.seed, seed_time=seeds.times)
@@ -234,34 +248,33 @@ class BatchSample:
         def sample(plan: EpochPlan, number: int) -> tuple[list[DiskRows], IntArray, int, int, int]:
             ids, times = plan.seeds_of(number)
             batch = sampler.sample(ids, epoch=plan.epoch, batch=number, seed_time=times)
-            read = batch.unique_nodes
-            places = {t: read[t] if positions is None else positions[t][read[t]] for t in rows.types}
-            parts = [places[t] + rows.starts[index] for index, t in enumerate(rows.types)]
-            joined = np.sort(np.concatenate(parts)).astype(np.uint32)
-            counts = np.array([ids.size for ids in places.values()], np.int64)
+            kept, counts = _batch_rows(batch.unique_nodes, rows, stored, positions)
             nodes = sum(ids.size for ids in batch.nodes.values())
-            kept = [joined if s.whole else table.thinned(joined) for s, table in zip(stored, tables, strict=True)]
             return kept, counts, batch.nbytes, nodes, batch.num_edges
 
-        def keys() -> Iterator[tuple[int, EpochPlan, int]]:
-            for run in range(RUNS):
-                plan = epoch(run)
-                begin = run * (len(plan) - length) // max(1, RUNS - 1)
-                yield from ((run, plan, begin + number) for number in range(length))
+        plan, trial, start = epoch(0), list[tuple[list[DiskRows], IntArray, int, int, int]](), time.perf_counter()
+        count = len(plan)
+        while len(trial) < min(count, TRIAL_BATCHES) and time.perf_counter() - start < TRIAL_SECONDS:
+            trial.append(sample(plan, len(trial)))
+        length = max(LEAST_BATCHES, len(trial), math.ceil(SHARE * count / RUNS))
+        length = count if count < 2 * length else length
 
-        count = len(epoch(0))
-        length = count if count < 2 * LEAST_BATCHES else max(LEAST_BATCHES, math.ceil(SHARE * count / RUNS))
+        def keys() -> Iterator[tuple[EpochPlan, int]]:
+            for run in range(RUNS):
+                plan, begin = epoch(run), run * (count - length) // (RUNS - 1)
+                yield from ((plan, begin + number) for number in range(0 if run else len(trial), length))
+
         runs: list[list[list[DiskRows]]] = [[[] for _ in range(RUNS)] for _ in stored]
         sizes: list[tuple[Any, ...]] = []
         with ThreadPoolExecutor(threads) as pool, progress(RUNS * length, "sampling", "batch") as bar:
-            for (run, *_), (thinned, *size) in zip(keys(), pool.map(lambda k: sample(*k[1:]), keys()), strict=True):
+            for number, (thinned, *size) in enumerate(chain(trial, pool.map(lambda key: sample(*key), keys()))):
                 for of_dtype, own in zip(runs, thinned, strict=True):
-                    of_dtype[run].append(own)
+                    of_dtype[number // length].append(own)
                 sizes.append(tuple(size))
                 bar.update()
         mapped = sum(len(file) for _, file in mapped_files(cast("Graph", sampler.graph)))
-        nodes, edges = (max(size[part] for size in sizes[:length]) for part in (2, 3))
-        return cls(length, runs, sizes[0][0], sizes[0][1], nodes, edges, mapped)
+        nodes, edges = (max(size[part] for size in sizes[: len(trial)]) for part in (2, 3))
+        return cls(length, len(trial), runs, sizes[0][0], sizes[0][1], nodes, edges, mapped)
 
 
 @dataclass(frozen=True)
@@ -313,14 +326,15 @@ class Predictor:
         return cells
 
     def epoch(self, number: int, disk: Disk, budget: Budget) -> PredictedEpoch:
-        """Predict an epoch after the first with the memory of `budget`."""
+        """Predict the epochs after the first with the memory of `budget`: their medians."""
         stored, sample = self.stored[number], self.sample
         tables, scale = stored.tables(disk.drives), stored.tables(disk.drives).thinning
         base = PredictedEpoch(budget.limit, disk.name, stored.dtype, load_bytes=stored.bytes)
         if all_rows_fit(stored.bytes + self.batch_memory(number).work, sample.mapped, budget.left()):
             return base
         memory, runs = self.buffer_memory(number, disk), sample.runs[number]
-        first = [tables.thinned(rows) for rows in runs[0]] if stored.whole else runs[0]
+        first = runs[0][: sample.trial]
+        first = [tables.thinned(rows) for rows in first] if stored.whole else first
         trial = enough_batches(tables, budget.left(), first)
         if budget.left() < memory.minimum:
             raise InputError(
@@ -329,13 +343,10 @@ class Predictor:
                 "reads; give more, or make batches smaller"
             )
         plan = memory.plan(tables, budget, trial, disk.speed)
-        priced = self.batches, 1 if stored.whole else scale
-        costs = [
-            price_epoch(tables, plan.pools, runs[at - 1], run, disk.speed, plan.choice, *priced)
-            for at, run in enumerate(runs)
-        ]
-        seconds, reads, read, hits = np.mean([astuple(cost) for cost in costs], axis=0).tolist()
-        error = _STUDENT * float(np.std([cost.seconds for cost in costs], ddof=1)) / math.sqrt(RUNS)
+        counted = 1 if stored.whole else scale
+        costs = price_epochs(tables, plan.pools, runs, disk.speed, plan.choice, self.batches, counted)
+        seconds, reads, read, hits = np.median([astuple(cost) for cost in costs], axis=0).tolist()
+        error = _STUDENT * float(np.std([cost.seconds for cost in costs], ddof=1)) / math.sqrt(len(costs))
         figures = {"seconds": seconds, "error": error, "requests": reads, "bytes": read, "hit_rate": hits}
         return replace(base, load_bytes=0, **figures, choice=plan.choice)
 

@@ -21,7 +21,7 @@ _SIZE = (7.2, 4.2)  # inches
 
 @dataclass(frozen=True)
 class PredictedEpoch:
-    """Reading of an epoch after the first, with one memory, disk and stored dtype."""
+    """Reading of an epoch with one memory, disk and stored dtype: medians of those after the first."""
 
     memory: int  # bytes that the process of the loader may hold
     disk: str

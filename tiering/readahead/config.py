@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,7 @@ Ids = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.uint32]
 UNLIMITED = 1 << 30  # a window of as many parts as fit the buffer
 KNOWN_SHARE, NUMBERS_SHARE = 0.05, 0.1  # of the memory: for batches sampled ahead; for numbers and slots of their rows
+TRIAL_SECONDS, TRIAL_BATCHES = 1.5, 4096  # most sampling before the first epoch, to choose the window by
 THINNED = 8  # runs of rows of which one is simulated to choose a window: so many times more batches in the same time
 _RUN, _RUNS = 1 << 20, 256  # bytes of a run; number of runs below which all are simulated
 _HORIZON = 8  # parts known behind a round, at most, as a multiple of the window: each is looked at in every round
@@ -236,45 +238,46 @@ class EpochCost:
     hit_rate: float
 
 
-def price_epoch(
+def price_epochs(
     tables: SsdTables,
     pools: Sequence[tuple[int, int]],
-    before: Sequence[Rows],
-    batches: Sequence[Rows],
+    runs: Sequence[Sequence[Rows]],
     speed: DiskSpeed,
     choice: ReadaheadConfig,
     number: int,
     scale: int = 1,
-) -> EpochCost:
-    """Return the cost of an epoch of `number` batches, from consecutive ones of it, or all.
+) -> list[EpochCost]:
+    """Return the costs of epochs of `number` batches one after the other, but for the first, which fills the buffer.
 
-    The buffer begins with `hottest_rows` and goes through the batches `before`, the end of another epoch. Reads of the
-    first and the last batches, as far as window and horizon go, count once, those between as often as there are such
-    batches. `scale`: as in `choose_config`.
+    `runs`: consecutive batches of each, or all. If all, the buffer is empty before the first, else it has
+    `hottest_rows`. Reads of the first and the last batches of a run, as far as window and horizon go, count once, those
+    between as often as there are such batches. `scale`: as in `choose_config`.
     """
     pools = [(row_bytes, max(1, slots // scale)) for row_bytes, slots in pools]
-    first, cut = (
-        [part for batch in run for part in native.cut_batch(tables.rows, tables.shape, list(pools), batch)]
-        for run in (before, batches)
-    )
-    lists, parts = [hottest_rows(tables, pools, scale), *first, *cut], len(cut) / len(batches)
+    lists, begins = [hottest_rows(tables, pools, scale)] if len(runs[0]) < number else [], list[int]()
+    for run in runs:
+        begins.append(len(lists))
+        lists += [part for batch in run for part in native.cut_batch(tables.rows, tables.shape, list(pools), batch)]
+    parts = (len(lists) - begins[0]) / sum(map(len, runs))
     horizon = choice.horizon + math.ceil(parts / 2)  # batches become known whole: half a one more, on average
     rounds = native.simulate_rounds(
         tables.rows, tables.shape, tables.images, list(pools), choice.window, horizon, lists, [choice.gap],
-        epoch_end=1 + len(first),
+        epoch_ends=begins[1:],
     )  # fmt: skip
-    rounds = rounds[rounds[:, 0] > len(first)]
-    ends = np.cumsum([0, *map(len, lists)])
-    used, length = ends[rounds[:, 1]] - ends[rounds[:, 0]], rounds[:, 1] - rounds[:, 0]
+    ends, length = np.cumsum([0, *map(len, lists)]), rounds[:, 1] - rounds[:, 0]
     seconds = [speed.seconds(*read) for read in rounds[:, 4:6].tolist()]
+    used = ends[rounds[:, 1]] - ends[rounds[:, 0]]
     figures = np.column_stack([seconds, rounds[:, 4], rounds[:, 5], rounds[:, 3], used])
-    span = min(horizon + choice.window, len(cut) // 3)
-    between = (rounds[:, 0] > len(first) + span) & (rounds[:, 1] <= len(lists) - span)
-    between = between if between.any() else np.ones(len(rounds), bool)
-    times = 1 + (number * parts - int(length.sum())) / int(length[between].sum())
-    total = scale * (times * figures[between].sum(axis=0) + figures[~between].sum(axis=0))
-    seconds_of_all, reads, read_bytes, missed, rows = total.tolist()
-    return EpochCost(seconds_of_all, reads, read_bytes, 1 - missed / max(1.0, rows))
+    costs = []
+    for run, (begin, end) in zip(runs[1:], pairwise([*begins[1:], len(lists)]), strict=True):
+        own, span = (rounds[:, 0] >= begin) & (rounds[:, 1] <= end), min(horizon + choice.window, (end - begin) // 3)
+        between = own & (rounds[:, 0] >= begin + span) & (rounds[:, 1] <= end - span)
+        between = between if between.any() else own
+        times = (number / len(run) - 1) * (end - begin) / int(length[between].sum())
+        total = scale * (figures[own].sum(axis=0) + times * figures[between].sum(axis=0))
+        seconds_of_all, reads, read_bytes, missed, rows = total.tolist()
+        costs.append(EpochCost(seconds_of_all, reads, read_bytes, 1 - missed / max(1.0, rows)))
+    return costs
 
 
 def _priced(

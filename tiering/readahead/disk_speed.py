@@ -32,7 +32,7 @@ _SECONDS = 0.3  # seconds of a loader's measurement of each figure
 
 @dataclass(frozen=True)
 class DiskSpeed:
-    """A model of disks: a read's request and bytes take time at once, added like the legs of a right triangle."""
+    """The affine model of disks: a read takes the time of a request and that of its bytes."""
 
     reads_per_second: float  # random reads of 4 KiB, many in flight
     bytes_per_second: float  # of random reads of `MAX_READ`, many in flight
@@ -40,7 +40,7 @@ class DiskSpeed:
 
     def seconds(self, reads: float, nbytes: float) -> float:
         """Return the time of `reads` requests of `nbytes` in all."""
-        return math.hypot(reads * self._request, nbytes / self.bytes_per_second)
+        return reads * self._request + nbytes / self.bytes_per_second
 
     def peak_share(self, in_flight: float) -> float | None:
         """Return the fraction of the peak that so many reads in flight reach at most; ``None``: not known."""
@@ -58,8 +58,7 @@ class DiskSpeed:
     @property
     def _request(self) -> float:
         """Seconds of a request in addition to those of its bytes."""
-        read, bytes_of_it = 1 / self.reads_per_second, ALIGNMENT / self.bytes_per_second
-        return math.sqrt(max(0.0, read**2 - bytes_of_it**2))
+        return max(0.0, 1 / self.reads_per_second - ALIGNMENT / self.bytes_per_second)
 
     def __str__(self) -> str:
         alone = "" if self.latency is None else f", {1e6 * self.latency:,.0f} us for one alone"

@@ -33,6 +33,8 @@ from tiering.loader.tables.ssd import find_depth
 from tiering.loader.tables.ssd_buffer import SsdBuffer, buffer_name
 from tiering.readahead.config import (
     KNOWN_SHARE,
+    TRIAL_BATCHES,
+    TRIAL_SECONDS,
     UNLIMITED,
     ReadaheadConfig,
     Rows,
@@ -57,7 +59,6 @@ Sampled: TypeAlias = "SampledBatch | GpuSample"  # ids of types with rows on SSD
 Draw: TypeAlias = Callable[[int], Sampled]  # samples a batch by its number
 RowsAhead: TypeAlias = SsdBuffer | BufferClient  # this process's own buffer, or a client of another's
 BufferEpoch: TypeAlias = native.RowBuffer | ClientEpoch  # takes the rows of batches
-_TRIAL_SECONDS, _TRIAL_BATCHES = 1.5, 4096  # most sampling before the first epoch, to choose the window by
 
 
 @dataclass(frozen=True)
@@ -336,14 +337,14 @@ class Lookahead:
         tables, samples, rows = self.tables, dict[int, Sampled](), list[Rows]()
         enough = trial_rows(tables, self._decision.budget.left())
         start, total, held = time.perf_counter(), 0, 0
-        for place, batch in enumerate(order[:_TRIAL_BATCHES]):
+        for place, batch in enumerate(order[:TRIAL_BATCHES]):
             sample = draw(batch)
             rows.append(tables.thinned(tables.among(sample.unique_nodes)))
             total += len(rows[-1])
             held += sample.nbytes
             if held < self._kept_bytes or not samples:
                 samples[place] = sample
-            if place and (time.perf_counter() - start > _TRIAL_SECONDS or total > enough):
+            if place and (time.perf_counter() - start > TRIAL_SECONDS or total > enough):
                 break
         return samples, rows
 
