@@ -102,7 +102,6 @@ class OutputDirectory:
             refuse_foreign(self.path, lambda _: False)
 
     def _recover(self) -> None:
-        """End the commit of a killed run, or undo it."""
         returns = self._old.exists() and not self.out.exists()
         if returns:
             refuse_foreign(self._old)

@@ -182,7 +182,6 @@ def _choose_format(path: Path, format: str, options: ImportOptions) -> str:  # n
 
 
 def _apply_options(dataset: Dataset, context: ImportContext, edge_ids: bool) -> None:
-    """Change a dataset as the options say that concern any format."""
     options, source = context.options, context.notes["source"]
     if options.split == OFFICIAL and not any(nodes.splits for nodes in dataset.nodes.values()):
         problem = f"--split official: {source} has no files of splits"

@@ -122,7 +122,6 @@ class ColumnIds:
         self.num_columns = int(indptr.shape[0]) - 1  # nodes that have a list, empty or not
 
     def __getitem__(self, part: slice) -> npt.NDArray[Any]:
-        """Return the columns of the entries [start, stop)."""
         first, stop, _ = part.indices(self.shape[0])
         begin = int(np.searchsorted(self.indptr, first, "right")) - 1
         end = int(np.searchsorted(self.indptr, stop, "left"))

@@ -276,7 +276,6 @@ class ImportPlan:
         return StageEstimate("import", out, (*steps, self._nodes(), *features), left, base_memory(self.budget))
 
     def _name_bytes(self) -> int:
-        """Return the bytes of the names of nodes."""
         tables = [data.names for data in self.dataset.nodes.values() if data.names is not None]
         return sum(array.nbytes for table in tables for array in table.arrays.values())
 

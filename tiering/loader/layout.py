@@ -117,7 +117,6 @@ class TieredLayout(ForFrameworks, Described):
         return self.artifact.type_layout(self._featured(node_type)).dim
 
     def _featured(self, node_type: str | None) -> str:
-        """Return the type given, or the only one with features."""
         if node_type is not None:
             return node_type
         return self.feature_types[0] if len(self.feature_types) == 1 else "(say which)"

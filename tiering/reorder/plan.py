@@ -141,7 +141,6 @@ class ReorderPlan:
         return StepEstimate("features", "", 0, nbytes, nbytes, 0, rows, "row")
 
     def _map_bytes(self, node_type: str) -> int:
-        """Return the bytes of one direction of an order."""
         return self.shape.num_nodes(node_type) * id_bytes(self.shape.num_nodes(node_type))
 
     def _inverse(self, node_type: str) -> int:

@@ -130,7 +130,6 @@ def _say(x: Axis, y: Axis, point: Sequence[float]) -> str:
 
 
 def _cut(name: str, width: float) -> str:
-    """Return a name that fits a width."""
     name, most = printable(name), max(4, int(width / _LETTER))
     return name if len(name) <= most else f"{name[: most - 1]}…"
 

@@ -57,7 +57,6 @@ def _open_ogb(path: Path, context: ImportContext) -> Dataset:
 
 
 def _read_typed(path: Path, raw: Path, context: ImportContext) -> tuple[dict[str, NodeArrays], list[EdgeData]]:
-    """Read the nodes of each type and the edges of each relation from folders of their own."""
     counts, triplets = (_read_table(raw / name, context) for name in ("num-node-dict.csv.gz", TRIPLETS))
     arrays, per_type = {}, [raw / "node-feat", raw / "node-label"]
     context.known |= {raw / "relations", *per_type}
@@ -201,7 +200,6 @@ class _Texts:
 
 
 def _read_table(path: Path, context: ImportContext) -> list[list[str]]:
-    """Return the fields of each line of a small packed text."""
     require_file(path, "types")
     context.record_file(path)
     try:

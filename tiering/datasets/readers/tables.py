@@ -312,7 +312,6 @@ class _Numbering:
         return ids
 
     def _spell(self, rank: int) -> str:
-        """Return an id of the source, for messages."""
         name = self.known.encoded(rank)
         return repr(name.decode() if self.is_text else int.from_bytes(name, "big") - (1 << 63))
 
