@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -43,8 +44,6 @@ def evaluate_command(
 
     Several --fanouts give one table each, and --plot draws their depths next to each other.
     """
-    from tiering.artifacts.overlap import refuse_overlap
-    from tiering.evaluation.figures import open_figure
     from tiering.evaluation.figures import plot as draw
     from tiering.evaluation.result import evaluation_tables, notes_on
     from tiering.formats.graph import Graph
@@ -52,9 +51,7 @@ def evaluate_command(
     from tiering.layout.tiers import parse_capacities
     from tiering.pipeline import evaluate_scores
 
-    if plot is not None:  # refused before minutes of sampling
-        refuse_overlap(plot.absolute(), [graph, *(scores or [])])
-        open_figure(plot)
+    refuse_plot(plot, [graph, *(scores or [])])
     asked: dict[str, Any] = {**call.collect(EvaluationOptions), **call.collect(SamplingOptions)}
     if "row_bytes" in asked:
         asked["row_bytes"] = parse_row_bytes(asked["row_bytes"])
@@ -72,13 +69,23 @@ def evaluate_command(
     if call.json:
         documents = [result.to_json() for result in results]
         document = documents[0] if len(documents) == 1 else {"evaluations": documents}
-        print_json({**document, "plot": None if plot is None else str(plot)})
+        print_json({**document, "plot": plot and str(plot)})
     else:
         for result in results:
             print_parts(*evaluation_tables(result, len(results) > 1), *([""] if len(results) > 1 else []))
     if plot is not None:
         draw(results, plot)
         note(f"plot: {plot}")
+
+
+def refuse_plot(plot: Path | None, inputs: Sequence[Path]) -> None:
+    """Refuse a plot that cannot be drawn or would overwrite an input, before minutes of sampling."""
+    from tiering.artifacts.overlap import refuse_overlap
+    from tiering.evaluation.figures import open_figure
+
+    if plot is not None:
+        refuse_overlap(plot.absolute(), inputs)
+        open_figure(plot)
 
 
 def parse_row_bytes(text: str) -> int | dict[str, int]:

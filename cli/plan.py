@@ -8,9 +8,9 @@ from typing import Annotated, Any
 from tiering.evaluation.options import PlanOptions
 from tiering.sampling.options import SamplingOptions
 
-from .evaluate import parse_row_bytes
+from .evaluate import parse_row_bytes, refuse_plot
 from .options import Call, Common, GraphArgument, Group, Seed, SeedTime, Train, flag, takes
-from .output import note, print_json, print_parts
+from .output import note, print_result
 
 
 @takes(Group(PlanOptions), Group(SamplingOptions), Group(Common, ("threads", "memory", "no_verify", "json")))
@@ -29,21 +29,14 @@ def plan_command(
     plot: Annotated[Path | None, flag("Draw seconds by memory.", "--plot", metavar="FILE.png")] = None,
 ) -> None:
     """Predict seconds of I/O, bytes and hit rate of an epoch, for sizes of memory, disks and stored dtypes."""
-    from tiering.artifacts.overlap import refuse_overlap
-    from tiering.evaluation.figures import open_figure
     from tiering.pipeline import plan_epochs
 
-    if plot is not None:  # refused before minutes of sampling
-        refuse_overlap(plot.absolute(), [graph, *([] if scores is None else [scores])])
-        open_figure(plot)
+    refuse_plot(plot, [graph, *([] if scores is None else [scores])])
     asked: dict[str, Any] = {**call.collect(PlanOptions), **call.collect(SamplingOptions), "train": train, "seed": seed}
     asked |= {"seed_time": seed_time, "threads": call.threads, "memory": call.memory, "verify": not call.no_verify}
     if row_bytes is not None:
         asked["row_bytes"] = parse_row_bytes(row_bytes)
     found = plan_epochs(graph, scores, **asked)
-    if call.json:
-        print_json({**found.to_json(), "plot": None if plot is None else str(plot)})
-    else:
-        print_parts(*found.describe())
+    print_result(call.json, {**found.to_json(), "plot": plot and str(plot)}, *found.describe())
     if plot is not None:
         note(f"plot: {found.plot(plot)}")

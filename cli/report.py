@@ -8,7 +8,7 @@ from typing import Annotated
 from tiering.text.units import format_bytes
 
 from .options import Call, Common, Group, argument, flag, takes
-from .output import print_json, print_parts
+from .output import print_result
 
 
 @takes(Group(Common, ("json",)))
@@ -22,7 +22,5 @@ def report_command(
 
     path = report(sources, out)
     size = path.stat().st_size
-    if call.json:
-        print_json({"path": str(path), "bytes": size})
-    else:
-        print_parts(f"{path}: {format_bytes(size)}; open it in a browser")
+    text = f"{path}: {format_bytes(size)}; open it in a browser"
+    print_result(call.json, {"path": str(path), "bytes": size}, text)
