@@ -1,4 +1,4 @@
-"""The commands that only look: `tiering check`, `info`, `doctor` and `datasets`."""
+"""The commands that only look: `tiering check`, `info`, `doctor` and `datasets`; and `report`, a page about it all."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from .output import print_artifact, print_result
 
 if TYPE_CHECKING:
     from tiering.datasets.specs import DatasetSpec
+
 
 _LOOKED_AT = {
     "structure": "manifest, sizes, index arrays; --full reads every byte",
@@ -177,3 +178,18 @@ def _describe(source: DatasetSpec) -> tuple[Part, ...]:
         *(f"- {defect['text']} ({defect['id']}) {defect['cure']}" for defect in source.defects),
         f"next: tiering import DIR --spec {source.name} --out GRAPH",
     )
+
+
+@takes(Group(Common, ("json",)))
+def report_command(
+    call: Call,
+    sources: Annotated[list[Path], argument("ARTIFACT|JSON..", "Artifacts; JSON of evaluate, plan, trace and doctor.")],
+    out: Annotated[Path, flag("Page to write.", "--out", "-o", metavar="FILE.html")],
+) -> None:
+    """Write one HTML page that needs no network: sizes, skew, hit rates, measured epochs, how all of it was made."""
+    from tiering.pipeline import report
+
+    path = report(sources, out)
+    size = path.stat().st_size
+    text = f"{path}: {format_bytes(size)}; open it in a browser"
+    print_result(call.json, {"path": str(path), "bytes": size}, text)

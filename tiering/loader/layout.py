@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from contextlib import AbstractContextManager
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from weakref import WeakValueDictionary
@@ -67,7 +68,7 @@ class Count(int):
         return int, (int(self),)
 
 
-class TieredLayout(ForFrameworks, Described):
+class TieredLayout(ForFrameworks, Described, AbstractContextManager["TieredLayout"]):
     """An open layout. Ids everywhere are ranks; `new_to_old` maps them to the ids of the source.
 
     `csc`, `new_to_old`, `old_to_new` and `labels` are methods of the reordered graph
@@ -350,9 +351,6 @@ class TieredLayout(ForFrameworks, Described):
             for table in self._tables.values():
                 table.close()
             self._tables.clear()
-
-    def __enter__(self) -> TieredLayout:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -19,10 +19,9 @@ from tiering.datasets.archives import PackedRows, open_npz, open_packed_text, re
 from tiering.datasets.arrays import SourceArray
 from tiering.datasets.edge_sink import EdgeSink
 from tiering.datasets.edges import add_edge_values
-from tiering.datasets.import_context import NODE, RELATION, Detector, ImportContext, Reader
+from tiering.datasets.import_context import NODE, RELATION, Detector, ImportContext, Reader, first_wrong
 from tiering.datasets.nodes import LabelArray, NodeArrays, make_dataset
 from tiering.datasets.options import TIME_OPTIONS
-from tiering.datasets.scratch import first_wrong
 from tiering.datasets.splits import OFFICIAL, OGB_SPLITS, SplitArray, read_torch_splits
 from tiering.datasets.times import column_times, time_file
 from tiering.errors import InputError, MissingError
