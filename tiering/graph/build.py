@@ -27,8 +27,8 @@ from tiering.graph.bucket_sort import write_by_buckets
 from tiering.graph.plan import SIZES, ImportPlan, RelationPlan, SortSizes, copied_entries, plan_import
 from tiering.graph.tasks import write_relation as write_by_tasks
 from tiering.memory import Budget, parse_memory
-from tiering.run.carrier import Carrier
 from tiering.run.grid import Int64Array
+from tiering.run.job import Carrier
 from tiering.text.progress import progress
 from tiering.text.units import parse_threads
 

@@ -18,7 +18,7 @@ from tiering.formats.graph import relation_folder
 from tiering.formats.shape import GraphShape, value_bytes
 from tiering.graph.time_order import SPLITTERS, TimeOrder
 from tiering.memory import Budget
-from tiering.run.carrier import Carrier
+from tiering.run.job import Carrier
 from tiering.run.plan import StageEstimate, StepEstimate, base_memory
 from tiering.text.units import format_count
 

@@ -20,7 +20,7 @@ from tiering.reorder.rows import minimum_memory, plan_rows
 from tiering.reorder.rows.tasks import tables_task_bytes
 from tiering.reorder.tasks.order import NODE_BYTES
 from tiering.reorder.tasks.relabel import task_bytes
-from tiering.run.carrier import Carrier
+from tiering.run.job import Carrier
 from tiering.run.plan import StageEstimate, StepEstimate, base_memory
 
 
