@@ -22,7 +22,7 @@ COMMANDS = {
     "generate": ("source", GRAPHS, "Generate a dataset in IGB's format."),
     "score": ("stages", TIERS, "Predict how often training will read each node's features, and its adjacency."),
     "evaluate": ("evaluate", TIERS, "Count the reads of sampled epochs: what would a cache of each score serve?"),
-    "plan": ("plan", TIERS, "Predict what an epoch reads from SSD: which memory, disk and dtype are worth it?"),
+    "plan": ("evaluate", TIERS, "Predict what an epoch reads from SSD: which memory, disk and dtype are worth it?"),
     "reorder": ("stages", TIERS, "Renumber the nodes by score, hottest first."),
     "layout": ("stages", TIERS, "Cut the feature rows into tiers and write the files each is loaded from."),
     "export": ("stages", TIERS, "Write adjacency, features, labels and splits as .npy files for other programs."),
@@ -32,7 +32,7 @@ COMMANDS = {
     "info": ("look", INSPECT, "Say what an artifact is, or what this installation is."),
     "doctor": ("look", INSPECT, "Say what this machine gives: memory, io_uring, GPUs, speed of SSDs."),
     "trace": ("trace", INSPECT, "Replay epochs of the loader without a model: how fast batches come."),
-    "report": ("report", INSPECT, "Write one HTML page: what was chosen, what it brings, how it was made."),
+    "report": ("look", INSPECT, "Write one HTML page: what was chosen, what it brings, how it was made."),
 }
 """Module, group and summary of each command; the function is ``NAME_command``."""
 _SHELLS = {

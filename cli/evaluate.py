@@ -1,17 +1,18 @@
-"""`tiering evaluate`: what share of the reads each score would serve from a cache, counted by the training sampler."""
+"""`tiering evaluate` and `plan`: what caches would serve, and what an epoch would read from SSD, by score and size."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from tiering.evaluation.options import TIERS, EvaluationOptions
+from tiering.evaluation.options import TIERS, EvaluationOptions, PlanOptions
 from tiering.sampling.options import SamplingOptions
 from tiering.text.options import options_of
 from tiering.text.units import parse_bytes, parse_threads
 
 from .options import Call, Common, GraphArgument, Group, Seed, SeedTime, Train, flag, takes
-from .output import note, print_json, print_parts
+from .output import note, print_json, print_parts, print_result
 
 _FANOUTS = options_of(SamplingOptions)["fanouts"]
 
@@ -43,8 +44,6 @@ def evaluate_command(
 
     Several --fanouts give one table each, and --plot draws their depths next to each other.
     """
-    from tiering.artifacts.overlap import refuse_overlap
-    from tiering.evaluation.figures import open_figure
     from tiering.evaluation.figures import plot as draw
     from tiering.evaluation.result import evaluation_tables, notes_on
     from tiering.formats.graph import Graph
@@ -52,9 +51,7 @@ def evaluate_command(
     from tiering.layout.tiers import parse_capacities
     from tiering.pipeline import evaluate_scores
 
-    if plot is not None:  # refused before minutes of sampling
-        refuse_overlap(plot.absolute(), [graph, *(scores or [])])
-        open_figure(plot)
+    refuse_plot(plot, [graph, *(scores or [])])
     asked: dict[str, Any] = {**call.collect(EvaluationOptions), **call.collect(SamplingOptions)}
     if "row_bytes" in asked:
         asked["row_bytes"] = parse_row_bytes(asked["row_bytes"])
@@ -72,7 +69,7 @@ def evaluate_command(
     if call.json:
         documents = [result.to_json() for result in results]
         document = documents[0] if len(documents) == 1 else {"evaluations": documents}
-        print_json({**document, "plot": None if plot is None else str(plot)})
+        print_json({**document, "plot": plot and str(plot)})
     else:
         for result in results:
             print_parts(*evaluation_tables(result, len(results) > 1), *([""] if len(results) > 1 else []))
@@ -81,9 +78,48 @@ def evaluate_command(
         note(f"plot: {plot}")
 
 
+def refuse_plot(plot: Path | None, inputs: Sequence[Path]) -> None:
+    """Refuse a plot that cannot be drawn or would overwrite an input, before minutes of sampling."""
+    from tiering.artifacts.overlap import refuse_overlap
+    from tiering.evaluation.figures import open_figure
+
+    if plot is not None:
+        refuse_overlap(plot.absolute(), inputs)
+        open_figure(plot)
+
+
 def parse_row_bytes(text: str) -> int | dict[str, int]:
     """Return the bytes of a row, or of rows by type."""
     if "=" not in text:
         return parse_bytes(text, "--row-bytes")
     pairs = [part.partition("=") for part in text.split(",")]
     return {name.strip(): parse_bytes(size, f"--row-bytes {name.strip()}") for name, _, size in pairs}
+
+
+@takes(Group(PlanOptions), Group(SamplingOptions), Group(Common, ("threads", "memory", "no_verify", "json")))
+def plan_command(
+    call: Call,
+    graph: GraphArgument,
+    scores: Annotated[
+        Path | None, flag("Scores to order the rows by. Default: the graph's order, or out-degree.", metavar="S")
+    ] = None,
+    train: Train = None,
+    seed_time: SeedTime = None,
+    row_bytes: Annotated[
+        str | None, flag("Bytes of a row of types without features, as of evaluate.", metavar="SIZE|TYPE=SIZE,..")
+    ] = None,
+    seed: Seed = 0,
+    plot: Annotated[Path | None, flag("Draw seconds by memory.", "--plot", metavar="FILE.png")] = None,
+) -> None:
+    """Predict seconds of I/O, bytes and hit rate of an epoch, for sizes of memory, disks and stored dtypes."""
+    from tiering.pipeline import plan_epochs
+
+    refuse_plot(plot, [graph, *([] if scores is None else [scores])])
+    asked: dict[str, Any] = {**call.collect(PlanOptions), **call.collect(SamplingOptions), "train": train, "seed": seed}
+    asked |= {"seed_time": seed_time, "threads": call.threads, "memory": call.memory, "verify": not call.no_verify}
+    if row_bytes is not None:
+        asked["row_bytes"] = parse_row_bytes(row_bytes)
+    found = plan_epochs(graph, scores, **asked)
+    print_result(call.json, {**found.to_json(), "plot": plot and str(plot)}, *found.describe())
+    if plot is not None:
+        note(f"plot: {found.plot(plot)}")

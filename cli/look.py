@@ -1,4 +1,4 @@
-"""The commands that only look: `tiering check`, `info`, `doctor` and `datasets`."""
+"""The commands that only look: `tiering check`, `info`, `doctor` and `datasets`; and `report`, a page about it all."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ import click
 
 from tiering import __version__
 from tiering.errors import InputError
-from tiering.text.description import Fields, Table
+from tiering.text.description import Fields, Part, Table
 from tiering.text.units import format_bytes, format_count, parse_bytes, parse_size
 
 from .options import Call, Common, Group, argument, flag, takes
-from .output import print_artifact, print_json, print_parts
+from .output import print_artifact, print_result
 
 if TYPE_CHECKING:
     from tiering.datasets.specs import DatasetSpec
+
 
 _LOOKED_AT = {
     "structure": "manifest, sizes, index arrays; --full reads every byte",
@@ -49,13 +50,11 @@ def check_command(
         raise InputError("sample: only --full compares blocks with checksums; give both, or neither")
     report = VerifyReport(int(call.threads), share)
     problems = check_artifact(path, level, report)
-    if call.json:
-        document = {"path": str(path), "level": level, "sound": not problems, "problems": list(map(vars, problems))}
-        print_json({**document, "coverage": report.to_json()} if full else document)
-    else:
-        verdict = f"{len(problems)} problem{'s' if len(problems) > 1 else ''}" if problems else "sound"
-        summary = f"{path}: {verdict} ({_LOOKED_AT['sample' if share < 1 else level]})"
-        print_parts(*map(str, problems), *([str(report)] if full else []), summary)
+    document = {"path": str(path), "level": level, "sound": not problems, "problems": list(map(vars, problems))}
+    verdict = f"{len(problems)} problem{'s' if len(problems) > 1 else ''}" if problems else "sound"
+    summary = f"{path}: {verdict} ({_LOOKED_AT['sample' if share < 1 else level]})"
+    document |= {"coverage": report.to_json()} if full else {}
+    print_result(call.json, document, *map(str, problems), *([str(report)] if full else []), summary)
     if problems:
         raise click.exceptions.Exit(1)
 
@@ -83,12 +82,9 @@ def info_command(
         "machine": f"{platform.system()} {platform.machine()}",
         "torch": torch[0] if torch else "not installed (needed by the loader only)",
         "gpu": cuda.status(),
-        "build": {**native.build_info(), "cuda part": cuda.list_architectures() or "not built"},
     }
-    if call.json:
-        print_json(document)
-    else:
-        print_parts(Fields({**document, **document.pop("build")}))
+    built = {**native.build_info(), "cuda part": cuda.list_architectures() or "not built"}
+    print_result(call.json, {**document, "build": built}, Fields({**document, **built}))
 
 
 @takes(Group(Common, ("json",)))
@@ -109,12 +105,9 @@ def doctor_command(
     from tiering.pipeline.doctor import examine
 
     findings = examine(ssd or [], size=parse_bytes(size, "--size"), seconds=seconds)
-    if call.json:
-        errors = [None if finding.error is None else str(finding.error) for finding in findings]
-        print_json({"findings": [{**vars(f), "error": error} for f, error in zip(findings, errors, strict=True)]})
-    else:
-        advice = (f"{finding.name}: {finding.advice}" for finding in findings if finding.advice)
-        print_parts(Fields({finding.name: finding.text for finding in findings}), *advice)
+    document = [{**vars(finding), "error": finding.error and str(finding.error)} for finding in findings]
+    advice = (f"{finding.name}: {finding.advice}" for finding in findings if finding.advice)
+    print_result(call.json, {"findings": document}, Fields({f.name: f.text for f in findings}), *advice)
     if error := next((finding.error for finding in findings if finding.error), None):
         raise error
 
@@ -130,19 +123,14 @@ def datasets_command(
     from tiering.datasets.specs import find_spec, known_specs
 
     if name is None:
-        if call.json:
-            print_json({source.name: _document(source) for source in known_specs().values()})
-        else:
-            rows = [_row(source) for source in known_specs().values()]
-            columns = ("dataset", "format", "nodes", "edges", "files", "graph", "least memory")
-            more = "tiering datasets NAME says more; tiering import --spec NAME --dry-run needs no data"
-            print_parts(Table("", columns, rows, left=2), more)
+        sources = known_specs().values()
+        columns = ("dataset", "format", "nodes", "edges", "files", "graph", "least memory")
+        table = Table("", columns, [_row(source) for source in sources], left=2)
+        more = "tiering datasets NAME says more; tiering import --spec NAME --dry-run needs no data"
+        print_result(call.json, {source.name: _document(source) for source in sources}, table, more)
         return
     source = find_spec(name)
-    if call.json:
-        print_json(_document(source))
-    else:
-        _print(source)
+    print_result(call.json, _document(source), *_describe(source))
 
 
 def _row(source: DatasetSpec) -> tuple[str, ...]:
@@ -173,7 +161,7 @@ def _document(source: DatasetSpec) -> dict[str, Any]:
     }
 
 
-def _print(source: DatasetSpec) -> None:
+def _describe(source: DatasetSpec) -> tuple[Part, ...]:
     from tiering.datasets.specs import FLAGS, list_files
 
     *_, graph, memory = _row(source)
@@ -183,10 +171,25 @@ def _print(source: DatasetSpec) -> None:
     counts = [(name, format_count(n)) for name, n in (*source.nodes.items(), *source.edges.items())]
     counts += [(name, f"about {format_count(n)}") for name, n in source.about.items() if name not in FLAGS]
     roots = " or ".join(root or "the directory itself" for root in source.roots)
-    print_parts(
+    return (
         Fields({source.name: source.title, **fields}),
         *([Table("Nodes and edges", ("type, relation", "number"), counts)] if counts else []),
         Table(f"Files, in {roots}", ("file", "holds", "size"), list_files(source), left=2),
         *(f"- {defect['text']} ({defect['id']}) {defect['cure']}" for defect in source.defects),
         f"next: tiering import DIR --spec {source.name} --out GRAPH",
     )
+
+
+@takes(Group(Common, ("json",)))
+def report_command(
+    call: Call,
+    sources: Annotated[list[Path], argument("ARTIFACT|JSON..", "Artifacts; JSON of evaluate, plan, trace and doctor.")],
+    out: Annotated[Path, flag("Page to write.", "--out", "-o", metavar="FILE.html")],
+) -> None:
+    """Write one HTML page that needs no network: sizes, skew, hit rates, measured epochs, how all of it was made."""
+    from tiering.pipeline import report
+
+    path = report(sources, out)
+    size = path.stat().st_size
+    text = f"{path}: {format_bytes(size)}; open it in a browser"
+    print_result(call.json, {"path": str(path), "bytes": size}, text)

@@ -126,7 +126,6 @@ def describe_error(error: BaseException) -> tuple[int, str]:
 
 
 def _as_json(error: BaseException, code: int, message: str) -> str:
-    """Return the error as one line of JSON."""
     kind = type(error).__name__
     return json.dumps({"error": {"type": kind, "message": message.removeprefix("error: "), "exit_code": code}})
 

@@ -27,6 +27,14 @@ def print_parts(*parts: Part) -> None:
     click.echo(to_text(parts, partial(click.style, bold=True)), nl=False)
 
 
+def print_result(as_json: bool, document: Any, *parts: Part) -> None:
+    """Print what a command found: one JSON document, or a description."""
+    if as_json:
+        print_json(document)
+    else:
+        print_parts(*parts)
+
+
 def print_artifact(artifact: Any, as_json: bool) -> None:
     """Print what an artifact or an export is: one JSON document, or tables."""
     if as_json:
@@ -37,8 +45,5 @@ def print_artifact(artifact: Any, as_json: bool) -> None:
 
 def print_estimate(estimate: Estimate, as_json: bool) -> None:
     """Print an estimate, one JSON document or a table per stage; raises `StorageError` then if a disk is too small."""
-    if as_json:
-        print_json(estimate.to_json())
-    else:
-        print_parts(*estimate.describe())
+    print_result(as_json, estimate.to_json(), *estimate.describe())
     estimate.require_space()

@@ -14,7 +14,7 @@ from tiering.text.description import Table
 from tiering.text.units import format_bytes, format_count
 
 from .options import Call, Common, Group, Out, argument, flag, takes
-from .output import print_json, print_parts
+from .output import print_result
 
 _FORMATS = f"auto, {', '.join(READERS)}."
 
@@ -44,11 +44,10 @@ def generate_command(call: Call, out: Annotated[Path, argument("OUT", "Directory
     made = generate_dataset(out, force=call.force, **sizes)
     meta = json.loads((made / "processed" / "meta.json").read_text())
     size = sum(file.stat().st_size for file in made.glob("processed/*/*.npy"))
-    if call.json:
-        counts = {name: meta[name] for name in ("num_nodes", "num_edges")}
-        print_json({"path": str(made.absolute()), **counts, "bytes": size})
-        return
-    print_parts(
+    counts = {name: meta[name] for name in ("num_nodes", "num_edges")}
+    print_result(
+        call.json,
+        {"path": str(made.absolute()), **counts, "bytes": size},
         f"{made.absolute()}: {format_bytes(size)} in IGB's format",
         Table("Nodes", ("type", "nodes"), [(t, format_count(n)) for t, n in meta["num_nodes"].items()]),
         Table("Edges", ("relation", "edges"), [(r, format_count(n)) for r, n in meta["num_edges"].items()]),

@@ -27,7 +27,7 @@ from .options import (
     flag,
     takes,
 )
-from .output import print_estimate, print_json, print_parts
+from .output import print_estimate, print_result
 
 _METHOD = " ".join(f"{name}: {text}" for name, text in HELP.items()) + f" {AUTO}: {AUTO_HELP}"
 _FROM = (
@@ -127,12 +127,10 @@ def run_command(
         print_estimate(pipeline.estimate_run(config, **asked), call.json)
         return
     report = pipeline.run_config(config, verify=not call.no_verify, **asked)
-    if call.json:
-        print_json({"config": str(config), "stages": report})
-        return
     rows = [
         (step["stage"], "done" if step["done"] else "was there", format_seconds(step["seconds"]), step["path"])
         for step in report
     ]
     rows.append(("all", "", format_seconds(sum(step["seconds"] for step in report)), ""))
-    print_parts(Table("", ("step", "", "time", "artifact"), rows, left=2))
+    table = Table("", ("step", "", "time", "artifact"), rows, left=2)
+    print_result(call.json, {"config": str(config), "stages": report}, table)

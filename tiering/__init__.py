@@ -52,9 +52,9 @@ if TYPE_CHECKING:
         score_graph,
         write_layout,
     )  # fmt: skip
-    from tiering.run.carrier import ClusterOptions
+    from tiering.run.job import ClusterOptions
 _OTHERS = {
-    "ClusterOptions": "tiering.run.carrier",
+    "ClusterOptions": "tiering.run.job",
     "generate_dataset": "tiering.datasets.generated",
     "tiered": "tiering.loader.tiered_tensor.tensor",
 }

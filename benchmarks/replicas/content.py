@@ -24,7 +24,7 @@ from tiering.datasets.generated import (
     Population,
     draw_edges,
 )
-from tiering.datasets.scratch import chunks
+from tiering.datasets.import_context import chunks
 from tiering.datasets.specs import DatasetSpec, SpecFile, relation_of
 
 SPLITS = ("train", "val", "test")

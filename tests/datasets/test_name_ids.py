@@ -17,9 +17,9 @@ from refusals import refused
 import tiering
 from tiering.artifacts.document import MANIFEST
 from tiering.datasets import name_ids
+from tiering.datasets.import_context import Scratch
 from tiering.datasets.name_ids import NameIds, decode_numbers
 from tiering.datasets.open import open_dataset
-from tiering.datasets.scratch import Scratch
 from tiering.errors import FormatError, MissingError
 from tiering.memory import parse_memory
 

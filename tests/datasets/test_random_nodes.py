@@ -10,7 +10,7 @@ import pytest
 from refusals import refused
 
 import tiering
-from tiering.datasets import scratch
+from tiering.datasets import import_context
 from tiering.datasets.generated import Population
 
 NODES = 3000
@@ -43,7 +43,7 @@ def test_nodes_get_random_values(crawl: Path, tmp_path: Path, monkeypatch: Any) 
         np.testing.assert_array_equal(one, other)
     for one, other in zip(again, arrays(tiering.import_graph(crawl, tmp_path / "c", **ALL, seed=6)), strict=True):
         assert one.shape != other.shape or not np.array_equal(one, other)
-    monkeypatch.setattr(scratch, "CHUNK", 100)
+    monkeypatch.setattr(import_context, "CHUNK", 100)
     population = Population(NODES, 1, 5, 0)
     for begin in (0, 1, 2999):  # an import that goes on
         first, piece = next(population.feature_blocks(24, 0.0, begin))

@@ -13,7 +13,7 @@ from peaks import peak_memory
 
 import tiering
 from benchmarks.rmat import rmat_edges
-from tiering.datasets import scratch, transforms
+from tiering.datasets import import_context, transforms
 from tiering.datasets.open import open_dataset
 from tiering.errors import InputError
 from tiering.memory import own_memory
@@ -48,8 +48,8 @@ def expected(edges: list[Edge], nodes: int, self_loops: str, reverse: bool, dedu
 )
 def test_against_plain_python(tmp_path_factory, monkeypatch, bucket, pairs, self_loops, reverse, deduplicate):
     monkeypatch.setattr(transforms, "LARGEST_BUCKET", bucket)
-    monkeypatch.setattr(scratch, "IN_MEMORY_BYTES", 0 if bucket == 3 else 1 << 20)
-    monkeypatch.setattr(scratch, "CHUNK", 4)
+    monkeypatch.setattr(import_context, "IN_MEMORY_BYTES", 0 if bucket == 3 else 1 << 20)
+    monkeypatch.setattr(import_context, "CHUNK", 4)
     folder = tmp_path_factory.mktemp("npy")
     np.save(folder / "edge_index.npy", np.array(pairs, np.int32).reshape(-1, 2).T)
     weights = np.arange(len(pairs), dtype=np.float32) + 2

@@ -131,7 +131,7 @@ def test_python_takes_mappings_and_gives_the_same_graph(tmp_path, monkeypatch):
 
 
 def test_types_in_a_column_are_relations_in_the_order_of_their_edges(tmp_path, monkeypatch):
-    monkeypatch.setattr("tiering.datasets.scratch.CHUNK", 3)
+    monkeypatch.setattr("tiering.datasets.import_context.CHUNK", 3)
     draw = random.Random(1)
     rows = [(draw.randrange(9), f"/r/{draw.randrange(3)}", draw.randrange(9), k) for k in range(50)]
     path = write(tmp_path / "hrt.tsv", "head,rel,tail,when", rows)

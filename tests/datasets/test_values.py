@@ -12,8 +12,8 @@ from refusals import refused
 
 import tiering
 from tiering.datasets.arrays import dense_array
+from tiering.datasets.import_context import Scratch
 from tiering.datasets.open import open_dataset
-from tiering.datasets.scratch import Scratch
 from tiering.errors import BudgetError, InputError
 from tiering.formats.graph import Graph
 from tiering.memory import parse_memory

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import tiering
-from tiering.datasets import scratch
+from tiering.datasets import import_context
 from tiering.errors import InputError
 
 NODES = 90
@@ -121,8 +121,8 @@ def test_types_have_labels_of_their_own(make: Any) -> None:
 @pytest.mark.parametrize("on_disk", [False, True])
 def test_numpy_files_hold_values_and_masks(tmp_path: Path, capfd: Any, monkeypatch: Any, on_disk: bool) -> None:
     if on_disk:
-        monkeypatch.setattr(scratch, "IN_MEMORY_BYTES", 0)
-        monkeypatch.setattr(scratch, "CHUNK", 16)
+        monkeypatch.setattr(import_context, "IN_MEMORY_BYTES", 0)
+        monkeypatch.setattr(import_context, "CHUNK", 16)
     folder, labels = tmp_path / "toy", np.asfortranarray(np.random.default_rng(0).random((NODES, 6)))
     folder.mkdir()
     np.save(folder / "edge_index.npy", EDGES.numpy())

@@ -7,7 +7,7 @@ import pytest
 from toy_datasets import tree_bytes, write_odd_types
 
 import tiering
-from tiering.run.carrier import ClusterOptions
+from tiering.run.job import ClusterOptions
 
 
 @pytest.mark.parametrize(

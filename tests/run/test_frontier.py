@@ -15,9 +15,8 @@ import tiering
 from tiering.artifacts.manifest import Manifest
 from tiering.errors import InputError
 from tiering.formats.graph import Graph
-from tiering.run.carrier import ClusterOptions
 from tiering.run.grid import Grid
-from tiering.run.job import Job
+from tiering.run.job import ClusterOptions, Job
 from tiering.scores import hops
 from tiering.scores import plan as score_plan
 

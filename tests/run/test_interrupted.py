@@ -22,7 +22,7 @@ from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import CapabilityError, InputError
 from tiering.run import files
 from tiering.run import step as tasks
-from tiering.run.carrier import Carrier, ClusterOptions
+from tiering.run.job import Carrier, ClusterOptions
 from tiering.run.step import Call, Step, attempt
 from tiering.run.store import Store
 

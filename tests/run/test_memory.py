@@ -9,7 +9,7 @@ import pytest
 import tiering
 from tiering.memory import own_memory
 from tiering.run import step as step_module
-from tiering.run.carrier import ClusterOptions
+from tiering.run.job import ClusterOptions
 
 SLACK = 6 << 20
 """Of the interpreter and its allocator, while a task runs."""

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tiering.errors import CapabilityError, InputError
-from tiering.run.carrier import Carrier, ClusterOptions
+from tiering.run.job import Carrier, ClusterOptions
 
 
 @pytest.mark.parametrize("text", ["", "tiering", "=1", "tiering=", "tiering=0", "tiering=1.5", "CPU=1", "a=1,,b=2"])
@@ -46,7 +46,7 @@ import sys
 import tiering.pipeline
 import tiering.run.ray
 import tiering.cli.stages
-from tiering.run.carrier import Carrier, ClusterOptions
+from tiering.run.job import Carrier, ClusterOptions
 
 with Carrier(ClusterOptions()) as cluster:
     cluster._started()
@@ -57,7 +57,7 @@ assert "ray" not in sys.modules
 
 def test_a_session_begins_what_is_asked_for(monkeypatch):
     asked = []
-    monkeypatch.setattr("tiering.run.carrier.RayExecutor", lambda *each, **more: asked.append((each, more)))
+    monkeypatch.setattr("tiering.run.job.RayExecutor", lambda *each, **more: asked.append((each, more)))
     Carrier(ClusterOptions("ray", workers=3, threads=2))._started()
     Carrier(ClusterOptions("ray", address="auto"))._started()
     assert asked[0] == ((None,), {"workers": 3, "threads": 2, "resources": {}})

@@ -11,8 +11,7 @@ from real_steps import STEPS, Watched, assert_same, make, prepare
 
 from tiering.errors import StorageError
 from tiering.run import pieces
-from tiering.run.carrier import ClusterOptions
-from tiering.run.job import Job
+from tiering.run.job import ClusterOptions, Job
 
 
 @pytest.fixture(scope="module")

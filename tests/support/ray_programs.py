@@ -28,8 +28,7 @@ import cluster_jobs
 import real_steps
 
 from tiering.run import ray as ray_module
-from tiering.run.carrier import ClusterOptions
-from tiering.run.job import Counters, Job, RetryOptions
+from tiering.run.job import ClusterOptions, Counters, Job, RetryOptions
 from tiering.run.ray import KEEPALIVE
 from tiering.run.step import Step
 from tiering.run.store import Store

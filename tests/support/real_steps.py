@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 
 import tiering
-from tiering.run.carrier import Carrier, ClusterOptions
-from tiering.run.job import Counters, Job, RetryOptions
+from tiering.run.job import Carrier, ClusterOptions, Counters, Job, RetryOptions
 
 STEPS = ["import", "wrpr", "vip", "presample", "reorder", "layout"]
 OPTIONS = {

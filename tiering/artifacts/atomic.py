@@ -14,7 +14,7 @@ import re
 import shutil
 import time
 from collections.abc import Iterable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ _STRIPES = re.compile(r"ssd-\d+-of-\d+")
 _LOCK = re.compile(rb"[\0\d :\n-]*")  # content of a lock file, process and time, of which a power cut may leave pieces
 
 
-class OutputDirectory:
+class OutputDirectory(AbstractContextManager["OutputDirectory"]):
     """A directory being written, in `path`; a context manager that leaves nothing behind on an error.
 
     With an `identity`, JSON types that say what is computed from what, a run goes on from the `journal` of an earlier
@@ -111,7 +111,6 @@ class OutputDirectory:
             refuse_foreign(self.path, lambda _: False)
 
     def _recover(self) -> None:
-        """End the commit of a killed run, or undo it."""
         returns = self._old.exists() and not self.out.exists()
         if returns:
             refuse_foreign(self._old)
@@ -232,9 +231,6 @@ class OutputDirectory:
             self._release()
             if not self._named:
                 kept.append(str(self.out))
-
-    def __enter__(self) -> OutputDirectory:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.discard()

@@ -25,7 +25,6 @@ _PIECE = 1024 * 1024
 
 
 def _hash_range(hasher: xxhash.xxh3_64, fd: int, begin: int, end: int) -> None:
-    """Add bytes [begin, end) of a file to a hash, a piece at a time."""
     buffer = memoryview(bytearray(min(_PIECE, max(0, end - begin))))
     for offset in range(begin, end, _PIECE):
         piece = buffer[: end - offset]

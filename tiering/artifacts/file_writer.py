@@ -6,6 +6,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -46,7 +47,7 @@ def damaged_blocks(path: Path, digests: Mapping[int, bytes], header: int = 0) ->
     return wrong
 
 
-class FileWriter:
+class FileWriter(AbstractContextManager["FileWriter"]):
     """A writer of one file of `nbytes`, reserved at once; a context manager that closes it.
 
     Blocks come in any order (`write`), or front to back as pieces of any size (`append`). A `journal` records finished
@@ -165,9 +166,6 @@ class FileWriter:
             if fd is not None:
                 os.close(fd)
         self._file, self._direct = -1, None
-
-    def __enter__(self) -> FileWriter:
-        return self
 
     def __exit__(self, kind: object, *_: object) -> None:
         self.close()

@@ -61,8 +61,6 @@ def shorten(text: str) -> str:
 
 
 def _problems(value: Any, rules: Any, name: str, where: str) -> Iterator[tuple[str, str]]:
-    """Yield what in a value does not fit rules of the schema `name`."""
-
     def fits(part: Any, rule: Any) -> bool:
         return next(_problems(part, rule, name, ""), None) is None
 

@@ -10,8 +10,7 @@ import numpy.typing as npt
 
 from tiering import native
 from tiering.codecs.codec import DELIVERED, NOT_FINITE, Codec, FloatRows
-from tiering.codecs.float8 import Float8
-from tiering.codecs.floats import BFloat16, Float16, Float32
+from tiering.codecs.floats import BFloat16, Float8, Float16, Float32
 from tiering.codecs.int8 import Int8
 from tiering.errors import InputError
 
@@ -31,21 +30,10 @@ def codec_of(entry: Mapping[str, Any], dim: int, parameters: bytes, where: str) 
 def fit_codec(
     name: str, blocks: Iterable[npt.NDArray[Any]], dim: int, dtype: str, where: str, threads: int = 1
 ) -> Codec:
-    """Return the codec `name` for the rows of a table, which pass once, in blocks.
+    """Return the codec `name` of `CODECS` for the rows of a table, which pass once, in blocks as `dtype` is stored.
 
-    Parameters
-    ----------
-    name
-        A name of `CODECS`.
-    blocks
-        Rows in order, as `dtype` is stored. None is asked for where the codec needs none.
-    where
-        The table, for messages.
-
-    Raises
-    ------
-    InputError
-        Naming row and column of the first value that the codec cannot hold.
+    No block is asked for where the codec needs none. `InputError` names the table, by `where`, with row and column of
+    the first value that the codec cannot hold.
     """
     kind, columns = CODECS[name], native.ColumnFit(dim)
     for block in blocks if reads_rows(name, dtype) else ():

@@ -20,8 +20,7 @@ import pyarrow.csv as pa_csv
 from tiering.artifacts.manifest import storage_dtype
 from tiering.artifacts.storage import require_file, storage_errors
 from tiering.datasets.arrays import name_feature_dtype
-from tiering.datasets.import_context import ImportContext, one_line
-from tiering.datasets.scratch import Scratch
+from tiering.datasets.import_context import ImportContext, Scratch, one_line
 from tiering.errors import InputError, TieringError
 from tiering.formats.dataset import FeatureStream, GraphSoFar
 from tiering.formats.npy_file import MAX_HEADER, NpyHeader, read_header

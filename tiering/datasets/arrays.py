@@ -14,8 +14,7 @@ import numpy.typing as npt
 
 from tiering.artifacts.manifest import storage_dtype
 from tiering.artifacts.reader import map_again
-from tiering.datasets.import_context import ImportContext
-from tiering.datasets.scratch import Scratch, chunks
+from tiering.datasets.import_context import ImportContext, Scratch, chunks
 from tiering.errors import InputError, TieringError, quoted
 from tiering.formats.dataset import FeatureStream, GraphSoFar
 from tiering.formats.features import FEATURE_DTYPES, FeatureTable

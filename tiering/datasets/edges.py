@@ -12,9 +12,8 @@ import numpy.typing as npt
 from tiering.artifacts.manifest import Relation
 from tiering.artifacts.storage import file_exists
 from tiering.datasets.arrays import SourceArray
-from tiering.datasets.import_context import ImportContext
+from tiering.datasets.import_context import ImportContext, chunks, first_wrong
 from tiering.datasets.options import MAX_NODES
-from tiering.datasets.scratch import chunks, first_wrong
 from tiering.datasets.times import column_times, read_times
 from tiering.errors import BudgetError, InputError
 from tiering.formats.dataset import EdgeData

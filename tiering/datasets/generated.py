@@ -24,8 +24,8 @@ from tiering.artifacts.atomic import OutputDirectory
 from tiering.artifacts.manifest import Relation
 from tiering.artifacts.storage import disk_free, storage_errors, write_durably
 from tiering.datasets.arrays import narrow_rows
+from tiering.datasets.import_context import chunks
 from tiering.datasets.options import split_fractions
-from tiering.datasets.scratch import chunks
 from tiering.errors import InputError, StorageError
 from tiering.text.arguments import naming_files
 from tiering.text.options import option

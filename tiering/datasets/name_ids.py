@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tiering.datasets.scratch import Scratch
+from tiering.datasets.import_context import Scratch
 from tiering.errors import InputError
 from tiering.formats.names import NameTable
 

@@ -13,10 +13,9 @@ import numpy.typing as npt
 from tiering.artifacts.manifest import relation_key
 from tiering.datasets.arrays import SourceArray
 from tiering.datasets.edges import add_edge_values
-from tiering.datasets.import_context import ImportContext
+from tiering.datasets.import_context import ImportContext, Scratch
 from tiering.datasets.nodes import LabelArray, NodeArrays, make_dataset
 from tiering.datasets.options import TIME_OPTIONS, node_count
-from tiering.datasets.scratch import Scratch
 from tiering.datasets.splits import read_split
 from tiering.datasets.times import column_times
 from tiering.errors import InputError, MissingError

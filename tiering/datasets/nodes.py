@@ -17,9 +17,8 @@ from tiering.artifacts.manifest import storage_dtype
 from tiering.artifacts.storage import entries, file_exists, open_raw, require_file
 from tiering.datasets.arrays import SourceArray
 from tiering.datasets.edges import EDGE_FILES, LargestId, find_largest_id, read_edge_values, require_node_memory
-from tiering.datasets.import_context import NODE, ImportContext
+from tiering.datasets.import_context import NODE, ImportContext, chunks, first_wrong, rows_of_chunk
 from tiering.datasets.options import RAW_OPTIONS, TIME_OPTIONS, node_count
-from tiering.datasets.scratch import chunks, first_wrong, rows_of_chunk
 from tiering.datasets.splits import OFFICIAL, SPLIT_FILES, SplitArray, check_splits, make_splits, read_split_files
 from tiering.datasets.table_specs import TIME
 from tiering.datasets.times import column_times, read_times

@@ -12,7 +12,7 @@ import xxhash
 
 from tiering.artifacts.storage import entries, file_exists, is_folder
 from tiering.datasets.arrays import is_sparse
-from tiering.datasets.import_context import ImportContext, Reader
+from tiering.datasets.import_context import ImportContext, Reader, Scratch, chunks
 from tiering.datasets.named_arrays import NamedArrays
 from tiering.datasets.options import (
     FORMAT_OPTIONS,
@@ -23,7 +23,6 @@ from tiering.datasets.options import (
     given_options,
 )  # fmt: skip
 from tiering.datasets.readers import edge_list, frameworks, graphbolt, igb, npy, ogb, parquet, tables
-from tiering.datasets.scratch import Scratch, chunks
 from tiering.datasets.specs import find_spec, locate_files
 from tiering.datasets.splits import OFFICIAL
 from tiering.datasets.times import add_times, time_file
@@ -109,27 +108,12 @@ def open_dataset(
 ) -> Dataset:
     """Open a dataset of the user's, checked and described, its large arrays left where they are.
 
-    Parameters
-    ----------
-    path
-        File or directory; or a graph in memory: PyG's `Data` or `HeteroData`, a `DGLGraph`; or a square
-        sparse matrix of scipy or torch, entry (i, j) of which is the edge i -> j.
-    format
-        ``auto``, or a name in `READERS`.
-    memory
-        Budget, as `tiering.memory.parse_memory` takes it: what is larger goes to temporary files.
-    in_place
-        Leave columns of numbers in their parquet files, for readers of ranges (`EdgeData.decode`), where the files'
-        footers say what has to be known beforehand.
-    edge_ids
-        Let edges that options add or remove keep their positions in the source, as `EdgeData.edge_ids`.
-    **options
-        See `tiering.datasets.options.ImportOptions`; ``None`` is the default of each.
-
-    Returns
-    -------
-    Dataset
-        Close it when done: it may own temporary files.
+    `path` is a file or a directory; or a graph in memory: PyG's `Data` or `HeteroData`, a `DGLGraph`; or a square
+    sparse matrix of scipy or torch, entry (i, j) of which is the edge i -> j. `format`: ``auto``, or a name in
+    `READERS`. What is larger than the `memory` goes to temporary files: close the dataset when done. `in_place` leaves
+    columns of numbers in their parquet files, for readers of ranges (`EdgeData.decode`), where the files' footers say
+    what has to be known beforehand. With `edge_ids`, edges that `options` (`ImportOptions`; ``None``: the default) add
+    or remove keep their positions in the source, as `EdgeData.edge_ids`.
     """
     parsed, given, format = ImportOptions.parse(options), given_options(options), format.lower()  # noqa: A001
     format, spec = ALIASES.get(format, format), None  # noqa: A001
@@ -182,7 +166,6 @@ def _choose_format(path: Path, format: str, options: ImportOptions) -> str:  # n
 
 
 def _apply_options(dataset: Dataset, context: ImportContext, edge_ids: bool) -> None:
-    """Change a dataset as the options say that concern any format."""
     options, source = context.options, context.notes["source"]
     if options.split == OFFICIAL and not any(nodes.splits for nodes in dataset.nodes.values()):
         problem = f"--split official: {source} has no files of splits"

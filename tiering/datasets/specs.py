@@ -210,7 +210,6 @@ def locate_files(spec: DatasetSpec, path: Path) -> Path:
 
 
 def _find_file(root: Path, file: SpecFile) -> Path | None:
-    """Return the path of a file, under any of its names."""
     paths = (root / name for name in (file.path, *file.alternatives))
     return next((path for path in paths if file_exists(path, file.holds)), None)
 

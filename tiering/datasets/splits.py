@@ -12,9 +12,8 @@ import numpy.typing as npt
 from tiering import native
 from tiering.artifacts.storage import file_exists
 from tiering.datasets.arrays import SourceArray
-from tiering.datasets.import_context import ImportContext
+from tiering.datasets.import_context import ImportContext, first_wrong
 from tiering.datasets.options import SPLIT_RULES
-from tiering.datasets.scratch import first_wrong
 from tiering.errors import InputError
 from tiering.formats.torch_file import read_torch, to_array
 from tiering.formats.user_arrays import check_ids

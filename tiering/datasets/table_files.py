@@ -16,11 +16,10 @@ import pyarrow.compute as pc
 
 from tiering.artifacts.storage import require_file
 from tiering.datasets.edge_sink import find_end_names, find_once
-from tiering.datasets.import_context import ImportContext
+from tiering.datasets.import_context import ImportContext, chunks
 from tiering.datasets.name_ids import is_text
 from tiering.datasets.options import ImportOptions, PerType
 from tiering.datasets.readers import edge_list, parquet
-from tiering.datasets.scratch import chunks
 from tiering.datasets.table_specs import ROW, TableSpec, as_texts, neo4j_types, strip_type
 from tiering.datasets.text import ColumnParser, TextSyntax, read_blocks
 from tiering.datasets.times import check_times

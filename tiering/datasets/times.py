@@ -12,8 +12,7 @@ import numpy.typing as npt
 from tiering.artifacts.manifest import relation_key
 from tiering.artifacts.storage import file_exists
 from tiering.datasets.arrays import SourceArray
-from tiering.datasets.import_context import ImportContext
-from tiering.datasets.scratch import chunks, first_wrong
+from tiering.datasets.import_context import ImportContext, chunks, first_wrong
 from tiering.datasets.table_specs import TIME
 from tiering.errors import InputError, MissingError
 from tiering.formats.dataset import Dataset, EdgeData, NodeData

@@ -18,9 +18,8 @@ import numpy.typing as npt
 from tiering.artifacts.manifest import relation_key
 from tiering.datasets.edges import find_largest_id
 from tiering.datasets.generated import FEATURE_BLOCK, KeyedPermutation, Population
-from tiering.datasets.import_context import ImportContext
+from tiering.datasets.import_context import ImportContext, chunks, mark_changes, rows_of_chunk
 from tiering.datasets.options import RANDOM_OPTIONS
-from tiering.datasets.scratch import chunks, mark_changes, rows_of_chunk
 from tiering.errors import InputError
 from tiering.formats.dataset import Dataset, EdgeData, FeatureStream
 from tiering.formats.features import EDGE_FEATURES, LABEL_VALUES

@@ -144,7 +144,6 @@ def _draw_many(figure: Any, results: Sequence[Evaluation]) -> None:
 
 
 def _draw_panels(figure: Any, panels: Sequence[_Panel], rows: int, columns: int, sharey: bool) -> None:
-    """Draw panels side by side, and below them one legend."""
     grid = figure.subplots(rows, columns, squeeze=False, sharey=sharey).ravel()
     for i, (axes, (title, draw)) in enumerate(zip(grid, panels, strict=False)):
         draw(axes)

@@ -165,7 +165,6 @@ def evaluation_tables(result: Evaluation, several: bool = False) -> list[Part]:
 
 
 def _traffic_tables(result: Evaluation, tiers: Mapping[str, LinkTraffic]) -> list[Part]:
-    """Return bytes over the links, rows in the tiers, and reads, in all and by node type."""
     plans = {name: tiers[name].to_json() for name in result.names()}
     links = [link for link in _LINKS if any(plan["links"][link]["bytes_per_epoch"] for plan in plans.values())]
     used = [tier for tier in TIERS if any(plan["tiers"][tier]["rows"] for plan in plans.values())]
@@ -200,7 +199,6 @@ def _traffic_tables(result: Evaluation, tiers: Mapping[str, LinkTraffic]) -> lis
 
 
 def _read_table(result: Evaluation) -> Table:
-    """Return what an epoch reads of features and adjacency, wherever it lies."""
     epochs = len(result.epochs)
     features = {t: (e.accesses / epochs, e.accesses * e.row_bytes / epochs) for t, e in result.types.items()}
     lists = {key: tuple(own.values()) for key, own in result.adjacency["relations"].items()}

@@ -57,30 +57,15 @@ def evaluate(
 ) -> Evaluation:
     """Sample some epochs of training and report the fraction of the accesses that each score would have served.
 
-    Cost: the sampling, twice with an ssd tier, and one sort of all rows per score.
+    `graph` has original ids or is reordered. `scores` by name (`named_scores` names artifacts) have one value per node,
+    in original ids; a node type without a vector counts as score 0. The oracle is always reported. `sampling` may be
+    the fanouts alone, with its other fields among the `options`, which are those of `EvaluationOptions`: by default
+    ``first_epoch`` is the first that no score of the same seed has counted (`unseen_epoch`), so that all predict.
+    `train` and `seed_time`: `tiering.formats.user_arrays.resolve_train` and ``resolve_times``; with times nodes may
+    come several times. With `tiers` the report says what they would move.
 
-    Parameters
-    ----------
-    graph
-        The graph to sample, in original ids or reordered.
-    scores
-        Name to score; `named_scores` names artifacts. Vectors hold one value per node, in original ids; a node type
-        without a vector counts as score 0. The oracle is always reported.
-    sampling
-        How training samples: `tiering.sampling.SamplingOptions`, or the fanouts alone, with its other fields
-        (``batch_size``, ``seed``, ``frontier``, ``sampler``...) as `options`.
-    train
-        Training nodes, where the graph's own split is not meant: `tiering.formats.user_arrays.resolve_train`.
-    seed_time
-        With `time`: the time of each training node, in their order (`tiering.formats.user_arrays.resolve_times`). Nodes
-        may come several times then. By default a node's own.
-    tiers
-        Sizes of tiers (`tiering.layout.tiers.parse_capacities`), to report what they would move.
-    memory
-        Memory to stay within (`evaluation_memory`). Where it is short, fewer threads sample; the result is the same.
-    **options
-        Fields of `EvaluationOptions`. By default ``first_epoch`` is the first that no score
-        of the same seed has counted (`unseen_epoch`), so that all scores predict.
+    Cost: the sampling, twice with an ssd tier, and one sort of all rows per score. Where the memory is short
+    (`evaluation_memory`), fewer threads sample; the result is the same.
     """
     asked = EvaluationOptions(**{name: options.pop(name) for name in options_of(EvaluationOptions) if name in options})
     if isinstance(sampling, SamplingOptions) and options:

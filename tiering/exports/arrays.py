@@ -131,7 +131,6 @@ class ExportPlan:
         return StageEstimate("export", out, steps, written, memory, threads=self._threads)
 
     def _is_ordered(self, table: Rows) -> bool:
-        """Return whether rows lie in the order of the export."""
         return (table.row_order == "rank") == (self.order == "rank")
 
     def _sizes(self, table: Rows) -> Sizes:
@@ -149,7 +148,6 @@ class ExportPlan:
         return {"path": f"{name}.npy", "dtype": dtype, "stored": stored or dtype, "shape": list(shape)}
 
     def _add_step(self, first: int, name: str, how: str, memory: int, read: int, scratch: int, *amount: Any) -> None:
-        """Add the step that writes the arrays from number `first` on."""
         written = sum(array.bytes for array in self.arrays[first:])
         self._steps.append(StepEstimate(name, how, memory, read, written, scratch, *amount))
 
@@ -213,7 +211,6 @@ class ExportPlan:
         return scratch("indptr", indptr), scratch("indices", indices), values
 
     def _add_nodes(self, node_type: str) -> Entry:
-        """Add the arrays of a node type, except features."""
         graph, folder, begin = self.graph, f"nodes/{node_type}", len(self.arrays)
         new_ids = None if graph.order is None else graph.new_to_old(node_type)
         nodes: Entry = {"num_nodes": graph.num_nodes(node_type), "num_classes": graph.num_classes(node_type)}
@@ -260,7 +257,6 @@ class ExportPlan:
         yield array.nbytes
 
     def _add_features(self, node_type: str, table: Rows) -> Entry:
-        """Add the feature rows of a type, and the parameters that decode them where they are exported as stored."""
         begin, held, form = len(self.arrays), self._held(node_type, table), self._forms[node_type]
         name, budget = f"nodes/{node_type}/feat", self._budget.without(held)
         rows = plan_rows(table, self._is_ordered(table), budget, self._sizes(table))
@@ -325,7 +321,6 @@ class RowForm:
 def _append_array(
     file: FileWriter, array: AnyArray, convert: Callable[[AnyArray], AnyArray] | None = None, converted: int = 1
 ) -> Iterator[int]:
-    """Append an array, piece by piece as `convert` returns them, of `converted` bytes an entry."""
     item = max(converted, array.nbytes // max(1, array.shape[0]))
     for _, _, (part,) in chunks([array], max(1, PIECE_BYTES // item)):
         piece = part if convert is None else convert(part)

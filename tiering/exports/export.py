@@ -1,4 +1,4 @@
-"""Write an export: its arrays as ``.npy`` files, ``export.json``, and ``metadata.yaml`` for GraphBolt."""
+"""Write an export: arrays as ``.npy`` files, ``export.json``, ``metadata.yaml`` for GraphBolt; and embeddings."""
 
 from __future__ import annotations
 
@@ -6,14 +6,20 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from tiering.artifacts.manifest import relation_key
+import numpy as np
+
+from tiering.artifacts.manifest import relation_key, storage_dtype
 from tiering.artifacts.storage import require_space
-from tiering.exports.arrays import Entry, ExportPlan, ExportWriter
+from tiering.exports.arrays import SCRATCH, Entry, ExportPlan, ExportWriter
+from tiering.formats.embeddings import ROWS, Embeddings
+from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
+from tiering.formats.order import Order
 from tiering.memory import Budget, parse_memory
+from tiering.reorder.rows import PermutedRows
 from tiering.text.description import Fields, Part
 from tiering.text.progress import progress
 from tiering.text.units import format_bytes, parse_threads
@@ -131,3 +137,57 @@ def graphbolt_metadata(name: str, document: dict[str, Any]) -> dict[str, Any]:
     task = {"name": "node_classification", **({"num_classes": classes} if labelled else {}), **sets}
     graph = {"nodes": nodes, "edges": edges, **({"feature_data": attributes} if attributes else {})}
     return {"dataset_name": name, "graph": graph, "feature_data": features, "tasks": [task] if sets else []}
+
+
+def export_embeddings(
+    embeddings: Embeddings,
+    out: str | os.PathLike[str],
+    *,
+    original_order: bool = False,
+    threads: int | str | None = None,
+    memory: str | int | Budget | None = None,
+    force: bool = False,
+) -> Export:
+    """Write the rows of each type as ``nodes/TYPE/feat.npy``, with `original_order` by the ids of the source.
+
+    Rows of some nodes only lie in the order of their ranks, and ``nodes/TYPE/data/ids.npy`` says whose they are. Cost:
+    every byte is read once and written once, within the memory as a reorder of rows does it.
+    """
+    budget, workers = parse_memory(memory), parse_threads(threads)
+    options, inputs = {"original_order": original_order}, {"embeddings": embeddings.digest}
+    provenance = {"package": f"tiering {__version__}", "stage": "export", "options": options, "inputs": inputs}
+    types: dict[str, Any] = {}
+    order, place = cast("Order", embeddings.part(Order.kind)), embeddings.manifest.place(ROWS)
+    with ExportWriter(out, force=force, identity=provenance, reads=(embeddings,)) as writer:
+        require_space({writer.path: embeddings.manifest.files[ROWS].bytes})
+        for name in embeddings.node_types:
+            entry, ids, path = embeddings.entry(name), embeddings.nodes(name), f"nodes/{name}/feat.npy"
+            number, dtype = storage_dtype(entry.stored).itemsize, entry.stored.replace("bfloat16", "int16")
+            width, held = entry.dim * number, embeddings.manifest.held
+            source = entry.row_bytes // number, entry.stored, entry.offset, "rank", 2, place, None, held
+            maps = (order.old_to_new(name), order.new_to_old(name)) if original_order and ids is None else (None, None)
+            if not writer.has(path):
+                with (
+                    writer.file(path, dtype, (entry.rows, entry.dim)) as file,
+                    PermutedRows(
+                        FeatureTable(embeddings.path / ROWS, entry.rows, *source), *maps,
+                        budget=budget, scratch=writer.path / SCRATCH, threads=workers,
+                    ) as rows,
+                ):  # fmt: skip
+                    for first, part in rows.chunks(file.done // width, entry.rows):
+                        file.append(np.ascontiguousarray(part[:, :width]), first * width)
+            arrays = {"feat": {"path": path, "dtype": entry.stored, "stored": dtype, "shape": [entry.rows, entry.dim]}}
+            if ids is not None:
+                path = f"nodes/{name}/data/ids.npy"
+                writer.put(path, order.new_to_old(name)[ids].astype(np.int64) if original_order else ids)
+                arrays["ids"] = {"path": path, "dtype": "int64", "stored": "int64", "shape": [ids.size]}
+            absent = dict.fromkeys(("num_classes", "label", "new_to_old"))
+            types[name] = {"num_nodes": entry.rows, **absent, "splits": {}, "seed_labels": {}, "data": arrays}
+            types[name]["feat"] = arrays.pop("feat")
+        document = {
+            "format": "tiering.export", "version": "1.0", "to": "graphbolt",
+            "order": "original" if original_order else "rank", "provenance": provenance,
+            "homogeneous": len(types) == 1, "node_types": types, "relations": list[Any](),
+        }  # fmt: skip
+        writer.commit({"export.json": (json.dumps(document, indent=1) + "\n").encode()})
+    return Export(writer.out, document)

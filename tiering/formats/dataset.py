@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -122,7 +123,6 @@ class ColumnIds:
         self.num_columns = int(indptr.shape[0]) - 1  # nodes that have a list, empty or not
 
     def __getitem__(self, part: slice) -> npt.NDArray[Any]:
-        """Return the columns of the entries [start, stop)."""
         first, stop, _ = part.indices(self.shape[0])
         begin = int(np.searchsorted(self.indptr, first, "right")) - 1
         end = int(np.searchsorted(self.indptr, stop, "left"))
@@ -136,7 +136,7 @@ def as_lists(ids: Any) -> ColumnIds | None:
 
 
 @dataclass
-class Dataset:
+class Dataset(AbstractContextManager["Dataset"]):
     """A dataset opened by `tiering.datasets.open.open_dataset`. Use as a context manager, or call `close`.
 
     `notes` record what was inferred, chosen, ignored or changed, JSON types; `files` are fingerprints by absolute path.
@@ -160,9 +160,6 @@ class Dataset:
         """Drop temporary files. Arrays obtained from the dataset must not be used afterwards."""
         if self.close_files is not None:
             self.close_files()
-
-    def __enter__(self) -> Dataset:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

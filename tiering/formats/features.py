@@ -67,7 +67,6 @@ class FeatureTable:
         return rows
 
     def __getitem__(self, index: Any) -> np.ndarray[Any, Any]:
-        """Return ``table.open()[index]``."""
         rows: np.ndarray[Any, Any] = self.open()[index]
         return rows
 

@@ -240,7 +240,6 @@ class Graph(Artifact):
                 yield from array_problems(manifest, f"nodes/{node_type}/split-{name}", None, ["int64"])
 
     def _part_problems(self) -> Iterator[Problem]:
-        """Return feature tables, an order and names that are not of these nodes."""
         nodes, parts = self.manifest.body["node_types"], self._nested
         counts = {name: entry["num_nodes"] for name, entry in nodes.items()}
         if (features := parts.get("features")) is not None:

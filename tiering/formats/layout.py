@@ -347,7 +347,6 @@ class Layout(Artifact):
         return [*tier_tables(summary), *self.graph._describe_content(summary["graph"])]
 
     def _table_summary(self, name: str) -> dict[str, Any]:
-        """Return the rows and bytes of a table per tier, and how a codec stores them."""
         entry, codec = self.type_layout(name), self._table_entry(name).get(CODEC)
         if codec is not None:
             worst = column_name(self.graph.manifest.body["changes"], name, codec["loss"]["worst_column"], entry.dim)

@@ -177,7 +177,6 @@ SizedGraph: TypeAlias = Graph | GraphShape  # planning takes either
 
 
 def _inside(graph: Graph, folder: str) -> dict[str, FileEntry]:
-    """Return the files of a folder of the artifact by their names in it."""
     files = graph.manifest.files.items()
     return {name.removeprefix(folder): entry for name, entry in files if name.startswith(folder)}
 

@@ -184,7 +184,6 @@ class _BucketSort:
         return min(int(np.searchsorted(indptr, entries, "right")) - 1, self.relation.num_dst - 1)
 
     def _scratch_file(self, lengths: list[int], level: int) -> SegmentFile | None:
-        """Open the file for segments of so many edges."""
         if not lengths:
             return None
         path = self.scratch.with_name(f"{self.scratch.name}-{level}")
@@ -343,7 +342,6 @@ class _BucketSort:
         return [target[at : at + edges * item] for at, item in zip(cuts, self.items, strict=False)]
 
     def _emit(self, column: int, offsets: Int64Array, outs: list[Bytes], edges: int) -> None:
-        """Append what was sorted to the files."""
         if self.hub is not None:
             column, offsets = self.hub[0], np.array(self.hub[1:])
         self.files[0].append(offsets, 8 * column)

@@ -27,8 +27,8 @@ from tiering.graph.bucket_sort import write_by_buckets
 from tiering.graph.plan import SIZES, ImportPlan, RelationPlan, SortSizes, copied_entries, plan_import
 from tiering.graph.tasks import write_relation as write_by_tasks
 from tiering.memory import Budget, parse_memory
-from tiering.run.carrier import Carrier
 from tiering.run.grid import Int64Array
+from tiering.run.job import Carrier
 from tiering.text.progress import progress
 from tiering.text.units import parse_threads
 
@@ -177,7 +177,6 @@ def _check_edges(dataset: Dataset, edges: EdgeData) -> None:
 def _write_relation(
     writer: ArtifactWriter, plan: RelationPlan, threads: int, carrier: Carrier | None = None
 ) -> dict[str, Any]:
-    """Write the files of a relation, if they are not there, as planned."""
     source, name, destination = plan.edges.relation
     folder = relation_folder(plan.edges.relation)
     if not writer.has(*(f"{folder}/{file}" for file in ("indptr", "indices", *plan.values))):
@@ -299,7 +298,6 @@ def _write_stream(part: ArtifactWriter, node_type: str, stream: FeatureStream, g
 
 
 def _write_names(writer: ArtifactWriter, dataset: Dataset) -> None:
-    """Write the names of nodes as a nested artifact."""
     tables = {name: data.names for name, data in sorted(dataset.nodes.items()) if data.names is not None}
     if not tables:
         return

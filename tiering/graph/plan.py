@@ -18,7 +18,7 @@ from tiering.formats.graph import relation_folder
 from tiering.formats.shape import GraphShape, value_bytes
 from tiering.graph.time_order import SPLITTERS, TimeOrder
 from tiering.memory import Budget
-from tiering.run.carrier import Carrier
+from tiering.run.job import Carrier
 from tiering.run.plan import StageEstimate, StepEstimate, base_memory
 from tiering.text.units import format_count
 
@@ -276,7 +276,6 @@ class ImportPlan:
         return StageEstimate("import", out, (*steps, self._nodes(), *features), left, base_memory(self.budget))
 
     def _name_bytes(self) -> int:
-        """Return the bytes of the names of nodes."""
         tables = [data.names for data in self.dataset.nodes.values() if data.names is not None]
         return sum(array.nbytes for table in tables for array in table.arrays.values())
 

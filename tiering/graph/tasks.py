@@ -81,7 +81,6 @@ def write_relation(job: Job, writer: ArtifactWriter, plan: RelationPlan) -> None
 
 
 def _columns(begin: int, end: int, shift: int, num_dst: int) -> int:
-    """Return the destinations of the buckets [begin, end)."""
     return max(0, min(end << shift, num_dst) - (begin << shift))
 
 
@@ -127,7 +126,6 @@ def _describe(job: Job, name: str, array: Any, parts: int) -> dict[str, Any]:
 
 
 def _read(context: TaskContext, key: str) -> AnyArray:
-    """Return a task's range of an array along the edges."""
     source = dict(context.params["sources"][key])
     if "broadcast" in source:
         return context.read(source["broadcast"], 0, context.index)["values"]

@@ -24,7 +24,7 @@ from tiering.memory import Budget
 from tiering.reorder.arrays import source_of
 from tiering.reorder.rows import minimum_memory, plan_rows
 from tiering.reorder.rows.tasks import tables_task_bytes
-from tiering.run.carrier import Carrier
+from tiering.run.job import Carrier
 from tiering.run.plan import StageEstimate, StepEstimate, base_memory
 from tiering.text.units import Size, format_count
 
@@ -161,7 +161,6 @@ class LayoutPlan:
 
 
 def _memory_tier_bytes(entry: TypeLayout) -> int:
-    """Return the bytes of a type's rows in the memory tiers."""
     return sum(entry.rows(tier) for tier in MEMORY_TIERS) * entry.row_bytes
 
 
@@ -177,7 +176,6 @@ def plan_layout(source: LayoutInput, options: LayoutOptions, budget: Budget) -> 
 
 
 def _plan_sized(source: LayoutInput, options: LayoutOptions, budget: Budget) -> LayoutPlan:
-    """Plan a layout whose sizes are known."""
     capacities = options.capacities
     if source.order is None:
         return _plan_unranked(source, options)
@@ -237,7 +235,6 @@ def _place_rows(source: LayoutInput, capacities: Capacities, options: LayoutOpti
 
 
 def _where_first(table: RankedTable, ranges: Mapping[str, tuple[int, int]]) -> str:
-    """Say in which tiers the pinned rows of a type lie."""
     rows = {tier: min(end, table.first) - begin for tier, (begin, end) in ranges.items()}
     parts = ", ".join(f"{format_count(count)} in {tier}" for tier, count in rows.items() if count > 0)
     return f"of {table.node_type}, {format_count(table.first)} nodes were put first: {parts}"

@@ -52,12 +52,8 @@ def choose_sizes(
 ) -> ChosenSizes:
     """Choose the `automatic` tiers, ``gpu`` and ``cpu``, for `total` bytes of rows; the others are as asked.
 
-    `lists`: bytes of adjacency lists that share the gpu tier. `ssd`: number of directories for the rest.
-
-    Raises
-    ------
-    InputError
-        If rows are left over and there is no directory for them.
+    `lists`: bytes of adjacency lists that share the gpu tier. `ssd`: number of directories for the rest; `InputError`
+    if there is a rest and no directory.
     """
     found, rest = ChosenSizes(asked, [room.batches] if room.batches else []), total
     if "gpu" in automatic:

@@ -52,9 +52,8 @@ from tiering.layout.plan import LayoutPlan, plan_layout
 from tiering.memory import Budget, parse_memory
 from tiering.reorder.rows import PermutedRows
 from tiering.reorder.rows.tasks import TablePlan, as_units, locate_rows, make_row_files, write_step
-from tiering.run.carrier import Carrier
 from tiering.run.files import JoinedFile, PartitionRange, join_step, make_files, missing_files, place_files
-from tiering.run.job import Job
+from tiering.run.job import Carrier, Job
 from tiering.run.step import OutputFile
 from tiering.text.description import to_text
 from tiering.text.progress import note, progress

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from contextlib import AbstractContextManager
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from weakref import WeakValueDictionary
@@ -68,7 +69,7 @@ class Count(int):
         return int, (int(self),)
 
 
-class TieredLayout(ForFrameworks, Described):
+class TieredLayout(ForFrameworks, Described, AbstractContextManager["TieredLayout"]):
     """An open layout. Ids everywhere are ranks; `new_to_old` maps them to the ids of the source.
 
     `csc`, `new_to_old`, `old_to_new` and `labels` are methods of the reordered graph
@@ -118,7 +119,6 @@ class TieredLayout(ForFrameworks, Described):
         return self.artifact.type_layout(self._featured(node_type)).dim
 
     def _featured(self, node_type: str | None) -> str:
-        """Return the type given, or the only one with features."""
         if node_type is not None:
             return node_type
         return self.feature_types[0] if len(self.feature_types) == 1 else "(say which)"
@@ -354,9 +354,6 @@ class TieredLayout(ForFrameworks, Described):
             for table in self._tables.values():
                 table.close()
             self._tables.clear()
-
-    def __enter__(self) -> TieredLayout:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

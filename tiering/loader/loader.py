@@ -145,7 +145,6 @@ class Loader(Described):
         return batch
 
     def _run(self, plan: Plan, epoch: int, order: list[int]) -> Iterator[Any]:
-        """Yield the batches of a plan whose numbers `order` says."""
         batches = self._batches
         ahead = int(self.options.pipeline.workers + self.options.pipeline.prefetch)
         with batches.stages(plan, epoch, order) as (first, *rest):
@@ -204,7 +203,6 @@ class Loader(Described):
             Delivery.of(artifact, artifact.type_layout(table), dtype)
 
     def _find_features(self) -> dict[str, FeatureSource]:
-        """Return one source of rows for each node type that has features."""
         features, artifact, reading = self.options.features, self.layout.artifact, self._reading()
         if features is None:
             return {}
@@ -294,7 +292,6 @@ class Loader(Described):
         return GpuSampler(artifact.graph, lists, self.node_sampler, device, group, positions, where.max_sms)
 
     def _find_source(self) -> HostBatches | GpuBatches:
-        """Return what makes the batches, on the host or on a GPU."""
         graph, where, pipeline = self.layout.artifact.graph, self.options.device, self.options.pipeline
         labels = checked_labels(graph, self.node_type) if self.options.links is None else None
         device = None if where.index is None else gpu_device.open_device(where.index)
@@ -331,7 +328,6 @@ class Loader(Described):
         return [Fields(about), *self.stats().describe()]
 
     def _rows_from(self) -> str:
-        """Return where feature rows come from, in words."""
         features = self.options.features
         if not isinstance(features, str):
             return "none: the structure alone" if features is None else "from tables of the caller"
@@ -349,7 +345,6 @@ class Loader(Described):
 
 
 def _user_features(features: Any, types: list[str]) -> dict[str, FeatureSource]:
-    """Return the caller's own sources of rows by node type."""
     if isinstance(features, str):
         raise InputError(f"features: expected 'tiers', 'memory', a table or a mapping, found {features!r}")
     if isinstance(features, Mapping):

@@ -331,8 +331,10 @@ def export_layout(
 ) -> Export:
     """Write a layout, graph or embeddings as ``.npy`` files for other programs.
 
-    See `tiering.exports.export.write_export` and `tiering.exports.embeddings.export_embeddings`.
+    See `tiering.exports.export.write_export` and ``export_embeddings``.
     """
+    from tiering.exports.export import export_embeddings, write_export
+
     run = StageRun(out, **options)
     artifact: Any = open_artifact(layout) if isinstance(layout, str | os.PathLike) else layout
     artifact = getattr(artifact, "artifact", artifact)  # of a layout that is ready to read
@@ -344,8 +346,6 @@ def export_layout(
         raise InputError("cluster: an export is not cut into tasks; leave it out")
     run.check_output([artifact])
     if isinstance(artifact, Embeddings):
-        from tiering.exports.embeddings import export_embeddings
-
         if run.dry_run or stored:
             raise InputError("dry run, stored: not for embeddings; leave them out")
         return export_embeddings(
@@ -358,8 +358,6 @@ def export_layout(
         return run.estimate(plan.stage(run.path))  # type: ignore[no-any-return]
     if run.verify:
         artifact.verify_reads()
-    from tiering.exports.export import write_export
-
     with reading(artifact):
         return write_export(
             artifact, out, original_order=original_order, stored=stored, threads=run.threads, memory=run.memory,

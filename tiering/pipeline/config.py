@@ -119,7 +119,6 @@ def _refuse_unknown(path: Path, what: str, section: Mapping[str, Any], known: Se
 
 
 def _relative_files(value: Any, base: Path) -> Any:
-    """Make a file, or files by node type, relative to the configuration."""
     if isinstance(value, Mapping):
         return {name: base / str(file) for name, file in value.items()}
     return base / str(value)

@@ -17,7 +17,7 @@ from tiering.errors import FormatError, InputError, RefusedError
 from tiering.formats.graph import Graph
 from tiering.formats.shape import GraphShape, SizedGraph
 from tiering.memory import Budget
-from tiering.run.carrier import Carrier, ClusterOptions
+from tiering.run.job import Carrier, ClusterOptions
 from tiering.run.plan import StageEstimate, StepEstimate
 from tiering.text.units import parse_threads
 

@@ -157,7 +157,6 @@ class _Entries:
         self._windows.make(self._file, self._item, self._fill, lambda blocks: self._memory(blocks) <= self._room)
 
     def _columns(self, first: int, end: int) -> range:
-        """Return the columns that have entries in [first, end)."""
         low = int(np.searchsorted(self._indptr, first, "right")) - 1
         return range(low, int(np.searchsorted(self._indptr, end, "left")))
 

@@ -31,7 +31,7 @@ from tiering.reorder.rows import PermutedRows
 from tiering.reorder.rows.tasks import write_tables
 from tiering.reorder.tasks.order import write_order as write_order_by_tasks
 from tiering.reorder.tasks.relabel import write_relation as write_by_tasks
-from tiering.run.carrier import Carrier
+from tiering.run.job import Carrier
 from tiering.text.progress import progress
 from tiering.text.units import parse_threads
 

@@ -20,7 +20,7 @@ from tiering.reorder.rows import minimum_memory, plan_rows
 from tiering.reorder.rows.tasks import tables_task_bytes
 from tiering.reorder.tasks.order import NODE_BYTES
 from tiering.reorder.tasks.relabel import task_bytes
-from tiering.run.carrier import Carrier
+from tiering.run.job import Carrier
 from tiering.run.plan import StageEstimate, StepEstimate, base_memory
 
 
@@ -141,7 +141,6 @@ class ReorderPlan:
         return StepEstimate("features", "", 0, nbytes, nbytes, 0, rows, "row")
 
     def _map_bytes(self, node_type: str) -> int:
-        """Return the bytes of one direction of an order."""
         return self.shape.num_nodes(node_type) * id_bytes(self.shape.num_nodes(node_type))
 
     def _inverse(self, node_type: str) -> int:

@@ -72,7 +72,6 @@ def _check_first(array: UserArray, node_type: str, count: int) -> None:
 
 
 def _first_mask(array: UserArray, count: int) -> npt.NDArray[np.bool_]:
-    """Return a mask of the nodes that come first, shape (count,)."""
     marked = np.zeros(count, bool)
     for _, _, (ids,) in chunks([array.values], CHUNK_FIRST):
         marked[ids] = True

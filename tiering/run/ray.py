@@ -50,8 +50,6 @@ def memory_of(call: Call) -> int:
 
 @dataclass
 class _Attempt:
-    """An attempt that was submitted to Ray."""
-
     call: Call
     answers: Any  # Ray's generator of two values: the place where it runs, its outcome
     where: str = ""  # process and machine, once it has begun
@@ -219,7 +217,6 @@ class RayExecutor:
             )
 
     def _tell_if_nothing_begins(self) -> None:
-        """Print one note if attempts wait for machines that others use."""
         quiet = time.monotonic() - self._quiet_since >= SILENT_SECONDS and self._attempts and not self._logged
         if quiet and not any(tried.where for tried in self._attempts.values()):
             self._logged = True
@@ -313,7 +310,6 @@ def _import_ray() -> Any:
 
 
 def _connect(ray: Any, address: str | None, processors: int) -> None:
-    """Join a cluster, or start one."""
     if address is not None and "://" in address:
         raise InputError(
             f"address: expected auto or HOST:PORT of a cluster that this machine belongs to, found {address!r}; run "

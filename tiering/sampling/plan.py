@@ -77,12 +77,8 @@ def batches(
     With one node type, batch b is ``train[epoch_order(n, seed, epoch)][b * batch_size : (b + 1) * batch_size]``;
     several types are laid end to end and shuffled together. The order of `train` matters; duplicates are kept.
     `drop_last` leaves out a last batch that is short; without `shuffle` the order is the one given (validation,
-    inference). `seed_time`: times along `train`, which follow its order.
-
-    Raises
-    ------
-    InputError
-        If `train` is empty or not whole numbers, or the batch size is not positive.
+    inference). `seed_time`: times along `train`, which follow its order. `InputError` if `train` is empty or not whole
+    numbers, or the batch size is not positive.
     """
     batch_size = positive_size(batch_size)
     lists = {t: id_array(ids, f"training nodes of type {t!r}") for t, ids in train.items()}

@@ -159,7 +159,6 @@ def _plan(job: Job, graph: Graph, request: ScoreRequest) -> tuple[dict[str, Any]
 
 
 def _list_bytes(relation: Mapping[str, Any]) -> int:
-    """Return the bytes of all lists of a relation."""
     return int(relation["edges"] * relation["edge_bytes"] + relation["columns"] * _LIST_BYTES)
 
 

@@ -24,7 +24,7 @@ from tiering.formats.scores import GIVEN, Scores
 from tiering.formats.shape import GraphShape, SizedGraph
 from tiering.formats.user_arrays import Train, UserArray, UserValues, resolve_times, resolve_train
 from tiering.memory import Budget, parse_memory
-from tiering.run.carrier import Carrier
+from tiering.run.job import Carrier
 from tiering.run.plan import StageEstimate, StepEstimate, base_memory
 from tiering.sampling import SamplingOptions, list_read_bytes, make_sampler, resolve_fanouts
 from tiering.sampling.memory import batch_bounds

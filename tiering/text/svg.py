@@ -72,7 +72,10 @@ def draw_lines(x: Axis, y: Axis, lines: Mapping[str, Points], flagged: Mapping[s
             body.append(f'<path d="M{across(at):.1f} {down(value - error):.1f}V{down(value + error):.1f}" {colour}/>')
         body.append(f'<path d="M0 {bottom - 4}h26" {colour} {dashes}/>{_text(32, bottom, _cut(name, _WIDTH - 32))}')
         bottom += _LINE
-    told = [f"{name}: {', '.join(_say(x, y, p) for p in _some(points))}" for name, points in lines.items()]
+    told = []
+    for name, points in lines.items():
+        some = [points[k] for k in sorted({0, len(points) // 2, len(points) - 1})]
+        told.append(f"{name}: {', '.join(f'{y.show(p[1])} at {x.show(p[0])}' for p in some)}")
     told += [f"marked: {name} at {x.show(at)}" for name, at in flagged.items()]
     return _svg(f"{y.label} against {x.label}. {'; '.join(told)}", bottom - _LINE + 8, body)
 
@@ -120,17 +123,7 @@ def _frame(x: Axis, y: Axis, flagged: Mapping[str, float]) -> tuple[list[str], _
     return body, across, down, end + 36 + _LINE + 6
 
 
-def _some(points: Sequence[Sequence[float]]) -> Sequence[Sequence[float]]:
-    """Return the first, the middle and the last point."""
-    return [points[k] for k in sorted({0, len(points) // 2, len(points) - 1})]
-
-
-def _say(x: Axis, y: Axis, point: Sequence[float]) -> str:
-    return f"{y.show(point[1])} at {x.show(point[0])}"
-
-
 def _cut(name: str, width: float) -> str:
-    """Return a name that fits a width."""
     name, most = printable(name), max(4, int(width / _LETTER))
     return name if len(name) <= most else f"{name[: most - 1]}…"
 

@@ -55,7 +55,6 @@ Tasks = list[list[NodeSet]]
 
 
 def _find_metadata(path: Path) -> Path:
-    """Return the metadata of a dataset, also for the directory of what was preprocessed."""
     return (path.parent if path.name == PREPROCESSED else path) / META
 
 

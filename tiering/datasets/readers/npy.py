@@ -19,11 +19,10 @@ from tiering.artifacts.storage import file_exists
 from tiering.datasets.archives import open_npz, require_member
 from tiering.datasets.arrays import SourceArray
 from tiering.datasets.edges import EdgeReader, read_edge_folder
-from tiering.datasets.import_context import NODE, RELATION, Detector, ImportContext, Reader, files_that
+from tiering.datasets.import_context import NODE, RELATION, Detector, ImportContext, Reader, chunks, files_that
 from tiering.datasets.nodes import make_dataset, read_arrays_beside
 from tiering.datasets.options import RAW_OPTIONS, TREE_OPTIONS, node_count
 from tiering.datasets.readers.igb import find_tree, open_tree
-from tiering.datasets.scratch import chunks
 from tiering.errors import InputError, MissingError
 from tiering.formats.dataset import ColumnIds, Dataset, EdgeData
 from tiering.text.options import spell_flag

@@ -19,10 +19,9 @@ from tiering.datasets.archives import PackedRows, open_npz, open_packed_text, re
 from tiering.datasets.arrays import SourceArray
 from tiering.datasets.edge_sink import EdgeSink
 from tiering.datasets.edges import add_edge_values
-from tiering.datasets.import_context import NODE, RELATION, Detector, ImportContext, Reader
+from tiering.datasets.import_context import NODE, RELATION, Detector, ImportContext, Reader, first_wrong
 from tiering.datasets.nodes import LabelArray, NodeArrays, make_dataset
 from tiering.datasets.options import TIME_OPTIONS
-from tiering.datasets.scratch import first_wrong
 from tiering.datasets.splits import OFFICIAL, OGB_SPLITS, SplitArray, read_torch_splits
 from tiering.datasets.times import column_times, time_file
 from tiering.errors import InputError, MissingError
@@ -57,7 +56,6 @@ def _open_ogb(path: Path, context: ImportContext) -> Dataset:
 
 
 def _read_typed(path: Path, raw: Path, context: ImportContext) -> tuple[dict[str, NodeArrays], list[EdgeData]]:
-    """Read the nodes of each type and the edges of each relation from folders of their own."""
     counts, triplets = (_read_table(raw / name, context) for name in ("num-node-dict.csv.gz", TRIPLETS))
     arrays, per_type = {}, [raw / "node-feat", raw / "node-label"]
     context.known |= {raw / "relations", *per_type}
@@ -201,7 +199,6 @@ class _Texts:
 
 
 def _read_table(path: Path, context: ImportContext) -> list[list[str]]:
-    """Return the fields of each line of a small packed text."""
     require_file(path, "types")
     context.record_file(path)
     try:

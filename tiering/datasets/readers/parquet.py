@@ -20,10 +20,9 @@ from tiering.artifacts.storage import entries, file_exists, is_folder, require_f
 from tiering.datasets import edge_sink
 from tiering.datasets.edge_sink import DTYPES, EdgeSink, check_values
 from tiering.datasets.edges import LargestId
-from tiering.datasets.import_context import Detector, ImportContext, Reader, one_line
+from tiering.datasets.import_context import CHUNK, Detector, ImportContext, Reader, one_line
 from tiering.datasets.name_ids import is_text
 from tiering.datasets.options import COLUMN_OPTIONS, RAW_OPTIONS
-from tiering.datasets.scratch import CHUNK
 from tiering.errors import InputError
 from tiering.formats.dataset import Dataset
 from tiering.formats.npy_file import read_start

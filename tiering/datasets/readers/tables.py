@@ -20,12 +20,11 @@ import pyarrow.compute as pc
 from tiering.artifacts.storage import entries
 from tiering.datasets.arrays import SourceArray
 from tiering.datasets.edges import check_weights
-from tiering.datasets.import_context import RELATION, Detector, ImportContext, Reader
+from tiering.datasets.import_context import RELATION, Detector, GrowingFile, ImportContext, Reader, chunks, first_wrong
 from tiering.datasets.name_ids import NameIds, decode_numbers
 from tiering.datasets.nodes import LabelArray, NodeArrays, make_dataset
 from tiering.datasets.options import COLUMN_OPTIONS, TABLE_OPTIONS, TEXT_OPTIONS, TIME_OPTIONS
 from tiering.datasets.readers import edge_list, parquet
-from tiering.datasets.scratch import GrowingFile, chunks, first_wrong
 from tiering.datasets.table_files import Column, TableFile, number_labels, refuse_unknown
 from tiering.datasets.table_specs import (
     ROW,
@@ -312,7 +311,6 @@ class _Numbering:
         return ids
 
     def _spell(self, rank: int) -> str:
-        """Return an id of the source, for messages."""
         name = self.known.encoded(rank)
         return repr(name.decode() if self.is_text else int.from_bytes(name, "big") - (1 << 63))
 

@@ -149,7 +149,6 @@ class Batch:
 
 
 def _join_hops(hops: Sequence[Mapping[Relation, torch.Tensor]], axis: int = -1) -> dict[Relation, torch.Tensor]:
-    """Return the tensors of some hops by relation, concatenated along an axis."""
     return {relation: concatenate([hop[relation] for hop in hops], axis) for relation in hops[0]} if hops else {}
 
 

@@ -322,7 +322,6 @@ class Lookahead:
         return samples
 
     def _buffer_memory(self, samples: Mapping[int, Sampled]) -> BufferMemory:
-        """Return the needs of a new buffer."""
         decision = self._decision
         processes = 1 if decision.machine is None else decision.machine.size
         nodes = max(sum(ids.size for ids in s.nodes.values()) for s in samples.values())

@@ -90,7 +90,6 @@ class GpuDrives:
         )
 
     def _compare(self, sums: Sequence[npt.NDArray[np.uint32]], every: bool) -> None:
-        """Compare pages with their checksums."""
         page_bytes, images, index = self._layout.page_bytes, self._layout.num_images, self.device.index
         counts = [own.size if every else min(own.size, SAMPLED) for own in sums]
         chosen = [np.linspace(0, own.size - 1, n).astype(np.int64) for own, n in zip(sums, counts, strict=True)]

@@ -145,21 +145,10 @@ class GpuRows(FeatureRows):
     ) -> torch.Tensor:
         """Return rows of `ids`, in request order, on this table's GPU and the caller's stream.
 
-        Parameters
-        ----------
-        ids, out
-            As of `TieredFeatures.gather`; ids may lie on the GPU, `out` does. `decoded` is ``True``.
-        checked
-            Whether to wait until the ids were checked, and raise if one is out of range. ``False``: `out` keeps its
-            rows for such ids, and nothing outside is read or written.
+        As `TieredFeatures.gather`, with its errors and those of a forked child, and of a process that shares the peer
+        tier and has ended; ids may lie on the GPU, `out` does, `decoded` is ``True``. Without `checked` nobody waits
+        for a check: `out` keeps its rows for ids out of range, and nothing outside is read or written.
 
-        Raises
-        ------
-        InputError, StorageError, BudgetError, CapabilityError, DeviceError
-            As of `TieredFeatures.gather`; in a forked child; if a process that shares the peer tier has ended.
-
-        Notes
-        -----
         The host waits for the ids alone: where they are checked, and where it must read rows of an ssd tier that is not
         preloaded. Several threads may call; they take turns.
         """

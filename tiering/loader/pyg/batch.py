@@ -80,7 +80,6 @@ class PygAdapter(Adapter):
         return vars(value.storage).values() if isinstance(value, SparseTensor) else ()
 
     def _ids_of(self, batch: Batch) -> torch.Tensor:
-        """Return ``input_id`` of the seeds or links."""
         assert batch.input_id is not None
         return batch.input_id if self._input_id is None else self._input_id(batch.input_id)
 

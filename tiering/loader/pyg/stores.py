@@ -151,7 +151,6 @@ class TieredFeatureStore(_OverLayout, FeatureStore):  # type: ignore[misc] # PyG
         return node_type
 
     def _ranks(self, node_type: str, index: Any) -> Ids:
-        """Return the ranks of an index in any form of PyG."""
         index = slice(None) if index is None else index
         if isinstance(index, slice):
             index = np.arange(*index.indices(self._graph.num_nodes(node_type)))

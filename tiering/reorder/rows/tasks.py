@@ -239,7 +239,6 @@ class TablePlan:
         }  # fmt: skip
 
     def _codec(self) -> dict[str, Any] | None:
-        """Return the codec of the rows and its parameters, as JSON holds them."""
         if not isinstance(self.table, EncodedTable):
             return None
         table = self.table
@@ -332,7 +331,6 @@ def write(context: TaskContext) -> None:
 
 
 def _gathered(context: TaskContext, table: Mapping[str, Any], part: int, count: int) -> Bytes:
-    """Return the rows of a partition from all chunks of a table, in its order."""
     rows = np.empty((count, table["row_bytes"]), np.uint8)
     for found in context.read_many(f"{table['name']}.cut", ((chunk, part) for chunk in range(table["chunks"]))):
         if found["row"].size:

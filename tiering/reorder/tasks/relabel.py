@@ -70,7 +70,6 @@ def task_bytes(graph: SizedGraph, relation: Relation) -> int:
 
 
 def _edge_bytes(graph: SizedGraph, relation: Relation) -> int:
-    """Return the memory of a task per edge."""
     if isinstance(graph, Graph):
         items = [value_bytes(values) for values in graph.edge_data(relation).values()]
     else:
@@ -79,7 +78,6 @@ def _edge_bytes(graph: SizedGraph, relation: Relation) -> int:
 
 
 def _count_edges(indptr: AnyArray, new: AnyArray, threads: int) -> Int64Array:
-    """Return the edges of each run of old ids, and of each run of new ids."""
     native.check_indptr(indptr, int(indptr[-1]), threads)
     shift = run_shift(new.size)
     bounds = np.minimum(np.arange(0, new.size + (1 << shift), 1 << shift), new.size)
