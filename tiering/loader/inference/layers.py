@@ -84,7 +84,7 @@ def check_values(rows: torch.Tensor | None, entry: RowsEntry, number: int, block
 
 def measured(run: Callable[[], Any]) -> tuple[Any, int]:
     """Return the result of a call, and the memory that it took at its peak, as far as the system tells."""
-    release_unused(False)  # else the call takes what is held unused
+    release_unused()  # else the call takes what is held unused
     before = own_memory()
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
@@ -94,17 +94,15 @@ def measured(run: Callable[[], Any]) -> tuple[Any, int]:
     return result, max(0, peak - mapped - before)
 
 
-def release_unused(tight: bool) -> None:
-    """Give memory that was freed back to the system, where it is `tight` blocks from now on at once, by the C library.
+def release_unused(*, collect: bool = True) -> None:
+    """Give memory that was freed back to the system, after a collection of garbage, which takes some 50 ms.
 
-    Else glibc keeps blocks of up to 32 MiB, as it comes to do by itself: a model gets its messages two times as soon.
+    Not after each block: glibc keeps what is freed, and a function gets its messages two times as soon.
     """
-    gc.collect()
+    if collect:
+        gc.collect()
     with suppress(AttributeError, OSError):
-        libc = ctypes.CDLL(None)
-        libc.mallopt(-3, 128 << 10 if tight else 32 << 20)  # M_MMAP_THRESHOLD
-        libc.mallopt(-1, 128 << 10 if tight else 64 << 20)  # M_TRIM_THRESHOLD
-        libc.malloc_trim(0)
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def modules_of(value: Any, name: str = "", seen: set[int] | None = None) -> Iterator[tuple[str, Any]]:

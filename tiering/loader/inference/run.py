@@ -33,7 +33,7 @@ from tiering.loader.inference.layers import (
 )
 from tiering.loader.tables.delivery import Delivery
 from tiering.loader.targets import find_nodes
-from tiering.memory import Budget, parse_memory
+from tiering.memory import Budget, own_memory, parse_memory
 from tiering.readahead.config import SsdTables
 from tiering.readahead.disk_speed import DEPTH, DiskSpeed
 from tiering.readahead.memory import BufferMemory
@@ -200,15 +200,12 @@ class Inference:
             if not writer.journal.done:
                 require_space({writer.path: self._needed()})
             first = next((k + 1 for k in range(last, -1, -1) if writer.has(_file_of(k, last))), 0)
-            try:
-                for number in range(first, last + 1):
-                    release_unused(self._cold_tables(self._view(number)).nbytes > self._budget(number).left())
-                    self._write_layer(writer, number)
-                    self._kept = None  # and with it the buffer, before the next layer asks for memory
-                    if number:
-                        writer.drop(_file_of(number - 1, last))
-            finally:
-                release_unused(False)
+            for number in range(first, last + 1):
+                self._kept = None  # and with it the buffer, before this layer asks for memory
+                release_unused()
+                self._write_layer(writer, number)
+                if number:
+                    writer.drop(_file_of(number - 1, last))
             for name, ids in (self._asked or {}).items():
                 writer.put(f"nodes/{name}", ids)
             writer.adopt(self._graph.order, "order")  # type: ignore[arg-type] # a layout's graph has one
@@ -229,6 +226,7 @@ class Inference:
         """Write the table of a layer, type by type."""
         table, total = self._tables[number], RowsEntry.total(self._tables[number])
         budget, name = self._budget(number), _file_of(number, len(self._layers) - 1)
+        most = self._limit.limit - self._model_bytes[number] // 2  # part of what is kept will serve the next function
         shown = progress(total, f"layer {number}", "B", scale=True)
         opened = closing(type(self._layout)(self._view(number, writer.path)))
         with opened as source, writer.file(name, "uint8", (total,), piece_bytes=_PIECE) as file, shown as bar:
@@ -249,6 +247,8 @@ class Inference:
                     at += block.num_dst
                     bar.update(block.num_dst * entry.row_bytes)
                     del block, x, rows  # before the next ones are made
+                    if own_memory() > most:
+                        release_unused(collect=False)
                 _fill(file, entry.end)
 
     def _blocks(
