@@ -14,6 +14,11 @@ namespace {
 constexpr int64_t kRowsAhead = 8;    // rows fetched ahead, so that a core waits for several at once
 constexpr int64_t kFewestLines = 4;  // rows of so many cache lines are written past the caches
 
+void expect_length(const RowsView& table, const RowsTarget& out) {
+  TIERING_EXPECT(out.row_bytes == table.row_bytes, "out: expected 2-D uint8 array with rows as long as the table's, ",
+                 table.row_bytes, " bytes");
+}
+
 template <typename Id>
 void gather_share(const RowsView& table, std::span<const Id> ids, const RowsTarget& out, int64_t begin, int64_t end) {
   const auto rows = static_cast<uint64_t>(table.num_rows);
@@ -143,6 +148,7 @@ void add_edges(const NumberRows& rows, const Ends<Id>& ends, const RowSums& out,
 
 void gather_rows(const RowsView& table, const IdSpan& ids, const RowsTarget& out, int threads) {
   TIERING_EXPECT(out.num_rows == ids.size, "out has ", out.num_rows, " rows for ", ids.size, " ids");
+  expect_length(table, out);
   ids.visit([&](const auto& span) {
     for_cuts(threads, ids.size, [&](int64_t begin, int64_t end) { gather_share(table, span, out, begin, end); });
   });
@@ -150,6 +156,7 @@ void gather_rows(const RowsView& table, const IdSpan& ids, const RowsTarget& out
 
 void scatter_rows(const RowsView& table, const IdSpan& places, int64_t first, const RowsTarget& out, int threads) {
   TIERING_EXPECT(table.num_rows == places.size, "there are ", places.size, " places for ", table.num_rows, " rows");
+  expect_length(table, out);
   const auto bytes = static_cast<size_t>(table.row_bytes);
   places.visit([&](const auto& span) {
     auto place = [&](auto&& copy) { place_rows(table, span, first, out, threads, copy); };

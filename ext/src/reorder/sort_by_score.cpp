@@ -276,7 +276,7 @@ class SorterOf final : public ScoreSorter {
 }  // namespace
 
 std::unique_ptr<ScoreSorter> ScoreSorter::make(int64_t size, int threads) {
-  threads = static_cast<int>(std::clamp<int64_t>(size / kNodesPerThread, 1, threads));
+  threads = static_cast<int>(std::max<int64_t>(1, std::min<int64_t>(size / kNodesPerThread, threads)));
   if (needs_wide_ids(size)) return std::make_unique<SorterOf<int64_t>>(size, threads);
   return std::make_unique<SorterOf<int32_t>>(size, threads);
 }
