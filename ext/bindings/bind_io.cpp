@@ -83,8 +83,7 @@ void init_table(BoundTable* self, int64_t row_bytes, const std::vector<int64_t>&
   const int64_t peer_rows = ends[1] - ends[0], num_peers = static_cast<int64_t>(peers.size());
   TIERING_EXPECT(peer_rows == 0 || num_peers > 0, "peers: expected at least one array, found none");
   for (int64_t k = 0; k < num_peers; ++k)
-    table.memory.peers.push_back(
-        rows_of(&peers[static_cast<size_t>(k)], (peer_rows - k + num_peers - 1) / num_peers, "peers"));
+    table.memory.peers.push_back(rows_of(&peers[k], (peer_rows - k + num_peers - 1) / num_peers, "peers"));
   const int64_t ssd_rows = ends[3] - ends[2];
   if (ssd) table.memory.ssd = rows_of(&*ssd, ssd_rows, "ssd");
   if (ssd_rows > 0 && !ssd) {
@@ -140,7 +139,7 @@ struct BoundStream {
     std::vector<const std::byte*> memories;
     for (const auto& [file, offset, size, buffer, place] : wanted) {
       TIERING_EXPECT(buffer >= 0 && buffer < static_cast<int64_t>(buffers.size()), "no buffer has the number ", buffer);
-      const auto memory = buffers[static_cast<size_t>(buffer)];
+      const auto memory = buffers[buffer];
       const int64_t room = static_cast<int64_t>(memory.size()) - place;
       TIERING_EXPECT(place >= 0 && room >= 0 && place % StreamReader::kAlignment == 0,
                      "a range begins at a multiple of 4096 within its buffer");

@@ -56,7 +56,7 @@ class BoundSampler {
     for (const auto& [name, src, dst, indptr, indices, weights] : relations_) {
       const auto offsets = indptr.get("indptr");
       TIERING_EXPECT(dst >= 0 && static_cast<size_t>(dst) < config.num_nodes.size() &&
-                         static_cast<int64_t>(offsets.size()) - 1 == config.num_nodes[static_cast<size_t>(dst)],
+                         static_cast<int64_t>(offsets.size()) - 1 == config.num_nodes[dst],
                      "indptr: expected one entry per destination node and one more, found ", offsets.size());
       config.relations.push_back({src,
                                   dst,
@@ -129,8 +129,7 @@ class BoundSampler {
   AccessCounts view_counts(const Counters& features, const Counters& adjacency) const {
     const SamplerConfig& config = sampler_->config();
     std::vector<int64_t> destinations;
-    for (const auto& relation : config.relations)
-      destinations.push_back(config.num_nodes[static_cast<size_t>(relation.dst_type)]);
+    for (const auto& relation : config.relations) destinations.push_back(config.num_nodes[relation.dst_type]);
     return {view_counters(features, config.num_nodes, "features"), view_counters(adjacency, destinations, "adjacency")};
   }
 

@@ -22,14 +22,14 @@ void count_batch(std::span<const T> indices, int64_t first, int64_t last, Bucket
     std::vector<int64_t> own(static_cast<size_t>(grid.num_buckets()), 0);
     scan_indices(indices.data(), grid.num_keys, first + begin, first + end,
                  [counter = own.data(), shift = grid.shift](int64_t id) { ++counter[id >> shift]; });
-    counts[static_cast<size_t>(t)] = std::move(own);
+    counts[t] = std::move(own);
   });
   Buffer<uint32_t> locals(last - first);  // ids within their bucket, bucket after bucket
   auto begins = bucket_begins(counts, locals.data());
   std::vector<const uint32_t*> buckets(begins.front().begin(), begins.front().end());
   buckets.push_back(locals.data() + locals.size());
   for_cuts(threads, last - first, [&](int64_t begin, int64_t end, int t) {
-    LineWriter<uint32_t> writer(std::move(begins[static_cast<size_t>(t)]), counts[static_cast<size_t>(t)]);
+    LineWriter<uint32_t> writer(std::move(begins[t]), counts[t]);
     const uint32_t mask = static_cast<uint32_t>((int64_t{1} << grid.shift) - 1);
     for (auto k = static_cast<size_t>(first + begin); k < static_cast<size_t>(first + end); ++k) {
       const int64_t id = indices[k];
@@ -76,7 +76,7 @@ Buffer<int64_t> order_lists(std::span<const int64_t> keys, std::span<const int64
   };
   for_blocks(threads, (lists + kOrderedLists - 1) / kOrderedLists, [&](int64_t block) {
     for (int64_t v = block * kOrderedLists; v < std::min(lists, (block + 1) * kOrderedLists); ++v) {
-      const int64_t first = indptr[static_cast<size_t>(v)];
+      const int64_t first = indptr[v];
       int64_t *const begin = order.data() + first, *const end = order.data() + indptr[static_cast<size_t>(v) + 1];
       std::iota(begin, end, first);
       std::sort(begin, end, earlier);

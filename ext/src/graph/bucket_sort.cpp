@@ -68,8 +68,8 @@ void send_bytes(const Dst& dst, const Share& share, std::span<std::byte> out, co
   for (int64_t k = share.begin; k < share.end; ++k) {
     const int64_t bucket = dst[k] >> share.shift;
     if (bucket >= 0 && bucket < share.first) continue;
-    if (static_cast<size_t>(bucket) >= left.size() || left[static_cast<size_t>(bucket)]-- == 0) changed_meanwhile();
-    std::byte*& to = next[static_cast<size_t>(bucket)];
+    if (static_cast<size_t>(bucket) >= left.size() || left[bucket]-- == 0) changed_meanwhile();
+    std::byte*& to = next[bucket];
     std::memcpy(to, values.data + k * values.stride_bytes, static_cast<size_t>(values.item_bytes));
     to += values.item_bytes;
   }
@@ -248,7 +248,7 @@ std::vector<int64_t> count_buckets(const IdView& dst, int64_t first_edge, const 
       for (int64_t k = begin; k < end; ++k) {
         const int64_t v = d[k];
         if (!in_range(v, grid.num_keys)) edge_out_of_range(first_edge + k, "destination", v, grid.num_keys);
-        ++own[static_cast<size_t>(v >> grid.shift)];
+        ++own[v >> grid.shift];
       }
       std::copy(own.begin(), own.end(), counts.begin() + static_cast<ptrdiff_t>(static_cast<size_t>(t) * num_buckets));
     });

@@ -22,7 +22,7 @@ const std::byte* memory_row(const TieredTable& table, int64_t rank) {
     return table.memory.ssd == nullptr ? nullptr : table.memory.ssd + (rank - ranges.cpu_end) * table.rows.row_bytes;
   if (rank >= ranges.peer_end) return table.memory.cpu + (rank - ranges.peer_end) * table.rows.row_bytes;
   const PeerSlot at = peer_slot(rank - ranges.gpu_end, static_cast<int64_t>(table.memory.peers.size()));
-  return table.memory.peers[static_cast<size_t>(at.peer)] + at.slot * table.rows.row_bytes;
+  return table.memory.peers[at.peer] + at.slot * table.rows.row_bytes;
 }
 
 void prefetch(const std::byte* row, int64_t bytes) {
@@ -34,7 +34,7 @@ template <typename Row>
 void write_block(const RowWriter& rows, int64_t begin, int64_t end, std::byte* out, Row&& row) {
   std::array<const std::byte*, kPrefetchRows> ahead{};
   for (int64_t i = begin; i < end + kPrefetchRows; ++i) {
-    const std::byte*& place = ahead[static_cast<size_t>(i % kPrefetchRows)];
+    const std::byte*& place = ahead[i % kPrefetchRows];
     if (i >= begin + kPrefetchRows && place != nullptr) rows.write(out + (i - kPrefetchRows) * rows.out_bytes, place);
     place = i < end ? row(i) : nullptr;
     if (place != nullptr) prefetch(place, rows.row_bytes);
@@ -71,7 +71,7 @@ Buffer<int64_t> checked_ids(const TieredTable& table, std::span<const int64_t> g
 void fill_plan(const TieredTable& table, std::span<const int64_t> ids, int64_t rows, ReadPlan& plan) {
   plan.reserve(static_cast<size_t>(rows));
   for (int64_t i = 0; i < static_cast<int64_t>(ids.size()); ++i)
-    if (const int64_t local = ids[size_t(i)] - table.ranges.cpu_end; local >= 0) plan.add(local, i);
+    if (const int64_t local = ids[i] - table.ranges.cpu_end; local >= 0) plan.add(local, i);
   plan.build();
 }
 
@@ -157,7 +157,7 @@ GatherStats gather(const TieredTable& table, std::span<const int64_t> given, std
         rows, copied * table.rows.out_bytes, threads,
         [&](int64_t b) {
           write_block(table.rows, b * kBlockRows, std::min(rows, (b + 1) * kBlockRows), out,
-                      [&](int64_t i) { return memory_row(table, ids[size_t(i)]); });
+                      [&](int64_t i) { return memory_row(table, ids[i]); });
         },
         flight ? flight->engine() : nullptr);
   stats.copy_nanoseconds = nanoseconds() - start;
@@ -175,14 +175,14 @@ GatherStats gather(const TieredTable& table, std::span<const int64_t> given, std
   const int64_t start = nanoseconds(), rows = static_cast<int64_t>(ids.size());
   std::vector<int64_t> before(static_cast<size_t>(rows / kBlockRows) + 1, 0);  // each block: rows of the ssd tier
   for (int64_t i = 0, number = 0; i < rows; ++i) {
-    if (i % kBlockRows == 0) before[static_cast<size_t>(i / kBlockRows)] = number;
-    number += ids[size_t(i)] >= table.ranges.cpu_end;
+    if (i % kBlockRows == 0) before[i / kBlockRows] = number;
+    number += ids[i] >= table.ranges.cpu_end;
   }
   for_row_blocks(rows, rows * table.rows.out_bytes, threads, [&](int64_t b) {
-    int64_t number = before[static_cast<size_t>(b)];
+    int64_t number = before[b];
     write_block(table.rows, b * kBlockRows, std::min(rows, (b + 1) * kBlockRows), out, [&](int64_t i) {
-      const std::byte* const row = memory_row(table, ids[size_t(i)]);
-      return row != nullptr || slots.empty() ? row : arena.slot(slots[size_t(number++)]);
+      const std::byte* const row = memory_row(table, ids[i]);
+      return row != nullptr || slots.empty() ? row : arena.slot(slots[number++]);
     });
   });
   stats.copy_nanoseconds = nanoseconds() - start;
@@ -198,10 +198,10 @@ int64_t copy_slots(const SlotArena& arena, std::span<const uint32_t> slots, std:
     const int64_t end = std::min(rows, (b + 1) * kBlockRows);
     for (int64_t i = b * kBlockRows; i < end; ++i) {
       if (i + kPrefetchRows < end) {
-        const uint32_t next = slots[size_t(i + kPrefetchRows)];
+        const uint32_t next = slots[i + kPrefetchRows];
         prefetch(arena.slot(next), arena.slot_bytes(next));
       }
-      places[size_t(i)].rows->write(places[size_t(i)].out, arena.slot(slots[size_t(i)]));
+      places[i].rows->write(places[i].out, arena.slot(slots[i]));
     }
   });
   return nanoseconds() - start;

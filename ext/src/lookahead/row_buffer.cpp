@@ -301,7 +301,7 @@ bool RowBuffer::end() {
 RowBuffer::Batch& RowBuffer::batch_at(int64_t batch) {
   TIERING_EXPECT(batch >= released_ && batch < added_, "batch ", batch, ": expected one of ", released_, "..",
                  added_ - 1);
-  return batches_[static_cast<size_t>(batch - released_)];
+  return batches_[batch - released_];
 }
 
 /// The round of a part, by the plan's number, if it was read; else null. The mutex is held.
@@ -329,8 +329,7 @@ RowBuffer::PartSlots RowBuffer::wait(int64_t batch, int64_t part) {
       const int64_t number = given.first + part;
       if (const Round* const round = read_round(number)) {
         counters_.wait_nanoseconds += nanoseconds() - start;
-        return {round->batch_slots[static_cast<size_t>(number - round->first)], given.places[static_cast<size_t>(part)],
-                given.rows, part + 1 == parts};
+        return {round->batch_slots[number - round->first], given.places[part], given.rows, part + 1 == parts};
       }
     }
     changed_->wait(lock);
@@ -343,10 +342,10 @@ void RowBuffer::release(int64_t batch, int64_t part) {
   const int64_t number = given.first + part;
   TIERING_EXPECT(part == given.released, "batch ", batch, ": expected part ", given.released, ", found ", part);
   ++given.released;
-  given.places[static_cast<size_t>(part)] = {};
+  given.places[part] = {};
   for (const auto& flight : flights_)
     if (number >= flight->round.first && number < flight->round.last)
-      flight->round.batch_slots[static_cast<size_t>(number - flight->round.first)] = {};
+      flight->round.batch_slots[number - flight->round.first] = {};
   done_early_.insert(number);
   while (done_early_.erase(done_) > 0) ++done_;
   while (!flights_.empty() && flights_.front()->done && flights_.front()->round.last <= done_) flights_.pop_front();

@@ -39,7 +39,7 @@ class PartFinder {
     for_stream(begin, end, ahead, [&, first](int64_t k) {
       const uint64_t offset = distance(first, key[k]);
       if (offset >= width_) refuse(k, key[k]);
-      const Cell& cell = cells_[static_cast<size_t>(offset >> shift_)];
+      const Cell& cell = cells_[offset >> shift_];
       f(k, cell.first == cell.last ? cell.first : search(cell, key[k]));
     });
   }
@@ -89,18 +89,18 @@ KeyParts partition_into(std::span<const Key> keys, const PartFinder& finder, int
   for_cuts(threads, size, [&](int64_t begin, int64_t end, int t) {
     std::vector<int64_t> own(static_cast<size_t>(finder.parts()), 0);
     finder.for_keys(keys, begin, end, [counter = own.data()](int64_t, uint32_t part) { ++counter[part]; });
-    counts[static_cast<size_t>(t)] = std::move(own);
+    counts[t] = std::move(own);
   });
   Buffer<Position> order(size);
   auto begins = bucket_begins(counts, order.data());
   for_cuts(threads, size, [&](int64_t begin, int64_t end, int t) {
-    LineWriter<Position> writer(std::move(begins[static_cast<size_t>(t)]), counts[static_cast<size_t>(t)]);
+    LineWriter<Position> writer(std::move(begins[t]), counts[t]);
     finder.for_keys(keys, begin, end, [&](int64_t k, uint32_t part) { writer.put(part, static_cast<Position>(k)); });
     writer.finish();
   });
   Buffer<int64_t> sums(finder.parts(), 0);
   for (const auto& own : counts)
-    for (int64_t part = 0; part < sums.size(); ++part) sums[part] += own[static_cast<size_t>(part)];
+    for (int64_t part = 0; part < sums.size(); ++part) sums[part] += own[part];
   return {std::move(order), std::move(sums)};
 }
 

@@ -42,7 +42,7 @@ void sum_up(Buffer<int64_t>& values, int threads) {
   });
   for (size_t t = 1; t < sums.size(); ++t) sums[t] += sums[t - 1];
   for_cuts(threads, n, [&](int64_t begin, int64_t end, int t) {
-    int64_t next = sums[static_cast<size_t>(t)];
+    int64_t next = sums[t];
     for (int64_t v = begin; v < end; ++v) next += std::exchange(values[v], next);
   });
   values[n] = sums.back();
@@ -109,7 +109,7 @@ class RunFinder {
     size_t kept = 0;
     for (int i = 0; i < found; ++i) {
       Run run = runs_[i];
-      run.to = window_.starts[static_cast<size_t>(run.to)] - window_.first + (run.from == begin_ ? skipped_ : 0);
+      run.to = window_.starts[run.to] - window_.first + (run.from == begin_ ? skipped_ : 0);
       const int64_t before = std::max<int64_t>(0, -run.to);
       run.from += before - chunk_.first;
       run.to += before;

@@ -24,10 +24,10 @@ void gather_share(const RowsView& table, std::span<const Id> ids, const RowsTarg
   const auto rows = static_cast<uint64_t>(table.num_rows);
   for (int64_t i = begin; i < end; ++i) {
     if (i + kRowsAhead < end) {
-      const auto ahead = static_cast<uint64_t>(ids[static_cast<size_t>(i + kRowsAhead)]);
+      const auto ahead = static_cast<uint64_t>(ids[i + kRowsAhead]);
       if (ahead < rows) prefetch_row(table.data + static_cast<int64_t>(ahead) * table.row_bytes, table.row_bytes);
     }
-    const int64_t id = ids[static_cast<size_t>(i)];
+    const int64_t id = ids[i];
     TIERING_EXPECT(static_cast<uint64_t>(id) < rows, "ids[", i, "] is ", id, ", outside the table's ", table.num_rows,
                    " rows");
     std::memcpy(out.data + i * out.stride_bytes, table.data + id * table.row_bytes,
@@ -50,7 +50,7 @@ void place_rows(const RowsView& table, std::span<const Id> places, int64_t first
   const auto room = static_cast<uint64_t>(out.num_rows);
   for_cuts(threads, table.num_rows, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t place = wrapped_difference(places[static_cast<size_t>(i)], first);
+      const int64_t place = wrapped_difference(places[i], first);
       if (static_cast<uint64_t>(place) < room)
         copy(out.data + place * out.stride_bytes, table.data + i * table.row_bytes);
     }
@@ -76,8 +76,8 @@ void add_row(float* __restrict total, const T* __restrict row, int64_t dim) {
 template <typename Id>
 struct Ends {
   std::span<const Id> nodes, neighbours;
-  int64_t node(int64_t edge) const { return read_once(nodes[static_cast<size_t>(edge)]); }
-  int64_t neighbour(int64_t edge) const { return read_once(neighbours[static_cast<size_t>(edge)]); }
+  int64_t node(int64_t edge) const { return read_once(nodes[edge]); }
+  int64_t neighbour(int64_t edge) const { return read_once(neighbours[edge]); }
 };
 
 template <typename T, typename Id>
@@ -120,8 +120,7 @@ int64_t node_cut(std::span<const Id> nodes, int parts, int t) {
   const auto size = static_cast<int64_t>(nodes.size());
   const int64_t edge = t >= parts ? size : even_cut(size, parts, t).first;
   if (edge == 0 || edge == size) return edge;
-  return std::upper_bound(nodes.begin() + (edge - 1), nodes.end(), nodes[static_cast<size_t>(edge - 1)]) -
-         nodes.begin();
+  return std::upper_bound(nodes.begin() + (edge - 1), nodes.end(), nodes[edge - 1]) - nodes.begin();
 }
 
 template <typename Id>

@@ -125,7 +125,7 @@ void team_pass(const PairsView<Id>& from, const PairsView<Id>& to, int shift, in
   auto digit = [&](int64_t i) { return (from.keys[i] >> shift) & (kRadix - 1); };
   std::vector<std::array<int64_t, kRadix>> places(static_cast<size_t>(threads));
   run_team(threads, [&](int t) {
-    auto& counts = places[static_cast<size_t>(t)];
+    auto& counts = places[t];
     counts.fill(0);
     const auto [begin, end] = even_cut(from.size, threads, t);
     for (int64_t i = begin; i < end; ++i) ++counts[digit(i)];
@@ -134,7 +134,7 @@ void team_pass(const PairsView<Id>& from, const PairsView<Id>& to, int shift, in
   for (size_t d = 0; d < kRadix; ++d)
     for (auto& counts : places) next += std::exchange(counts[d], next);
   run_team(threads, [&](int t) {
-    auto& at = places[static_cast<size_t>(t)];
+    auto& at = places[t];
     const auto [begin, end] = even_cut(from.size, threads, t);
     for (int64_t i = begin; i < end; ++i) {
       const int64_t place = at[digit(i)]++;
@@ -172,11 +172,11 @@ class SorterOf final : public ScoreSorter {
     const auto size = static_cast<int64_t>(scores.size());
     TIERING_EXPECT(size <= size_ - counted_, "expected ", size_, " scores, found more");
     run_team(threads_, [&](int t) {
-      auto& counts = counts_[static_cast<size_t>(t)];
+      auto& counts = counts_[t];
       if (counts.empty()) counts.assign(kPrefixes, 0);
       const auto [begin, end] = even_cut(size, threads_, t);
       for (int64_t i = begin; i < end; ++i) {
-        const double score = scores[static_cast<size_t>(i)];
+        const double score = scores[i];
         TIERING_EXPECT(!std::isnan(score), "the score of node ", counted_ + i, " is NaN");
         ++counts[prefix(descending_key(score))];
       }
@@ -190,15 +190,15 @@ class SorterOf final : public ScoreSorter {
     TIERING_EXPECT(size <= size_ - placed_, "expected ", size_, " scores, found more");
     std::vector<std::vector<int64_t>> places(static_cast<size_t>(threads_), std::vector<int64_t>(ends_.size(), 0));
     for_cuts(threads_, size, [&](int64_t begin, int64_t end, int t) {
-      auto& counts = places[static_cast<size_t>(t)];
-      for (int64_t i = begin; i < end; ++i) ++counts[bucket(scores[static_cast<size_t>(i)])];
+      auto& counts = places[t];
+      for (int64_t i = begin; i < end; ++i) ++counts[bucket(scores[i])];
     });
     const auto counts = places;
     for (size_t b = 0; b < ends_.size(); ++b)
       for (auto& begins : places) next_[b] += std::exchange(begins[b], next_[b]);
     for (size_t b = 0; b < ends_.size(); ++b)
       TIERING_EXPECT(next_[b] <= ends_[b], "the scores changed while they were sorted");
-    run_team(threads_, [&](int t) { put(scores, places[static_cast<size_t>(t)], counts[static_cast<size_t>(t)], t); });
+    run_team(threads_, [&](int t) { put(scores, places[t], counts[t], t); });
     placed_ += size;
   }
 
@@ -207,7 +207,7 @@ class SorterOf final : public ScoreSorter {
     const auto buckets = static_cast<int64_t>(ends_.size());
     auto view = [&](int64_t b) {
       const int64_t begin = b ? ends_[static_cast<size_t>(b) - 1] : 0;
-      return PairsView<Id>{keys_.data() + begin, ids_.data() + begin, ends_[static_cast<size_t>(b)] - begin};
+      return PairsView<Id>{keys_.data() + begin, ids_.data() + begin, ends_[b] - begin};
     };
     std::atomic<int64_t> next{0};
     run_team(threads_, [&](int) {
@@ -254,7 +254,7 @@ class SorterOf final : public ScoreSorter {
     LineWriter<Id> id_writer(std::move(ids), counts);
     const auto [begin, end] = even_cut(static_cast<int64_t>(scores.size()), threads_, t);
     for (int64_t i = begin; i < end; ++i) {
-      const uint64_t key = descending_key(scores[static_cast<size_t>(i)]);
+      const uint64_t key = descending_key(scores[i]);
       const size_t b = bucket_of_[prefix(key)];
       key_writer.put(b, key);
       id_writer.put(b, static_cast<Id>(placed_ + i));

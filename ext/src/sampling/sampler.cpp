@@ -310,7 +310,7 @@ Sampler::Sampler(SamplerConfig config, int threads) : config_(std::move(config))
   if (config_.rule != Rule::weighted) return;
   for (size_t r = 0; r < config_.relations.size(); ++r) {
     const RelationView& relation = config_.relations[r];
-    const int64_t columns = config_.num_nodes[static_cast<size_t>(relation.dst_type)];
+    const int64_t columns = config_.num_nodes[relation.dst_type];
     sums_.push_back(tiering::cumulative_weights(relation, columns, relation.label(r), threads));
   }
 }

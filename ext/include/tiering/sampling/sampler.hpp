@@ -99,7 +99,7 @@ struct SamplerConfig {
   const RelationView& step(size_t group, bool last) const {
     if (rule != Rule::pinsage) return relations[group];
     const auto& path = walks.metapaths[group];
-    return relations[static_cast<size_t>(last ? path.back() : path.front())];
+    return relations[last ? path.back() : path.front()];
   }
 };
 
