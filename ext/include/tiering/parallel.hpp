@@ -40,13 +40,18 @@ void for_cuts(int threads, int64_t n, Body&& body) {
   });
 }
 
-/// Calls body(block) for block in [0, blocks), blocks handed out dynamically. Use only where the result does not
-/// depend on which thread runs which block.
+/// Calls body(block), or body(block, t) from thread t, for block in [0, blocks), blocks handed out dynamically, in order.
+/// Use only where the result does not depend on which thread runs which block.
 template <typename Body>
 void for_blocks(int threads, int64_t blocks, Body&& body) {
   std::atomic<int64_t> next{0};
-  run_team(static_cast<int>(std::min<int64_t>(threads, std::max<int64_t>(blocks, 1))), [&](int) {
-    for (int64_t b = next.fetch_add(1); b < blocks; b = next.fetch_add(1)) body(b);
+  run_team(static_cast<int>(std::min<int64_t>(threads, std::max<int64_t>(blocks, 1))), [&](int t) {
+    for (int64_t b = next.fetch_add(1); b < blocks; b = next.fetch_add(1)) {
+      if constexpr (std::is_invocable_v<Body, int64_t, int>)
+        body(b, t);
+      else
+        body(b);
+    }
   });
 }
 

@@ -46,12 +46,9 @@ template <typename Block>
 void for_row_blocks(int64_t rows, int64_t bytes, int threads, Block&& block, ReadEngine* engine = nullptr) {
   const int64_t blocks = (rows + kBlockRows - 1) / kBlockRows;
   const int team = bytes >= kParallelBytes ? static_cast<int>(std::min<int64_t>(threads, blocks)) : 1;
-  std::atomic<int64_t> next{0};
-  run_team(team, [&](int member) {
-    for (int64_t b = next.fetch_add(1); b < blocks; b = next.fetch_add(1)) {
-      block(b);
-      if (member == 0 && engine != nullptr) engine->poll();
-    }
+  for_blocks(team, blocks, [&](int64_t b, int member) {
+    block(b);
+    if (member == 0 && engine != nullptr) engine->poll();
   });
 }
 

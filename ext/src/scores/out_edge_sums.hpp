@@ -196,10 +196,9 @@ class OutEdgeSums {
                           expanded_.data() - group.values.first};
     for (size_t r = 0; r < relations_.size(); ++r)
       if (relations_[r]->active) expand(group, r, sources);
-    std::atomic<int64_t> next{group.first_piece};
-    run_team(threads_, [&](int t) {
+    for_blocks(threads_, group.end_piece - group.first_piece, [&](int64_t i, int t) {
       double* const own = own_sums_.data() + t * plan_->sum_stride();
-      for (int64_t i = next++; i < group.end_piece; i = next++) sum_piece(plan_->pieces()[i], sources, own, use);
+      sum_piece(plan_->pieces()[group.first_piece + i], sources, own, use);
     });
   }
 
