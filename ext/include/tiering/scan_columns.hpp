@@ -22,6 +22,14 @@ inline void prefetch_row(const void* row, int64_t bytes) {
     __builtin_prefetch(static_cast<const std::byte*>(row) + at);
 }
 
+/// Calls f with the size of items: a constant where they are of 4 or 8 bytes, so that a copy of one is a move.
+template <typename F>
+void with_item_bytes(int64_t bytes, F&& f) {
+  if (bytes == 4) return f(std::integral_constant<size_t, 4>());
+  if (bytes == 8) return f(std::integral_constant<size_t, 8>());
+  f(static_cast<size_t>(bytes));
+}
+
 /// Calls body(k) for k in [first, last), and ahead(k) before every eighth: there the prefetches go.
 template <typename Ahead, typename Body>
 void for_stream(int64_t first, int64_t last, Ahead&& ahead, Body&& body) {

@@ -7,7 +7,7 @@
 #include <numeric>
 #include <tiering/graph.hpp>
 #include <tiering/line_writer.hpp>
-#include <tiering/parallel.hpp>
+#include <tiering/scan_columns.hpp>
 
 namespace tiering {
 namespace {
@@ -156,19 +156,11 @@ void sort_records(std::span<const Piece<Id>> pieces, bool note, int64_t first_en
 }
 
 /// Puts values where sort_records has put their records.
-template <typename Item, typename Id>
-void place_items(std::span<Scattered<Id>> records, const std::byte* values, std::byte* out) {
-  const auto* const from = reinterpret_cast<const Item*>(values);
-  auto* const to = reinterpret_cast<Item*>(out);
-  for (size_t k = 0; k < records.size(); ++k) to[records[k].local] = from[k];
-}
-
 template <typename Id>
 void place_values(std::span<Scattered<Id>> records, const std::byte* values, int64_t item_bytes, std::byte* out) {
-  if (item_bytes == 4) return place_items<uint32_t>(records, values, out);
-  if (item_bytes == 8) return place_items<uint64_t>(records, values, out);
-  const auto size = static_cast<size_t>(item_bytes);
-  for (size_t k = 0; k < records.size(); ++k) std::memcpy(out + records[k].local * size, values + k * size, size);
+  with_item_bytes(item_bytes, [=](auto size) {
+    for (size_t k = 0; k < records.size(); ++k) std::memcpy(out + records[k].local * size, values + k * size, size);
+  });
 }
 
 /// The pieces of every bucket, run after run, and how many records come before each bucket.

@@ -66,17 +66,7 @@ void ScratchFile::write(int64_t offset, int64_t bytes, const void* from) const {
 WriteBehind::WriteBehind(const ScratchFile& file, int64_t buffer_bytes, int64_t num_buffers, int threads)
     : file_(file), buffer_bytes_(buffer_bytes), memory_(static_cast<size_t>(buffer_bytes * num_buffers)) {
   for (int64_t i = num_buffers; i-- > 0;) free_.push_back(memory_.data() + i * buffer_bytes);
-  for (int t = 0; t < threads; ++t) workers_.emplace_back([this] { work(); });
-}
-
-WriteBehind::~WriteBehind() {
-  {
-    const std::lock_guard lock(mutex_);
-    stopped_ = true;
-    tasks_.clear();
-  }
-  wanted_.notify_all();
-  for (auto& worker : workers_) worker.join();
+  for (int t = 0; t < threads; ++t) workers_.emplace_back([this](const std::stop_token& stop) { work(stop); });
 }
 
 std::byte* WriteBehind::take() {
@@ -97,10 +87,10 @@ void WriteBehind::write(std::byte* buffer, int64_t offset, int64_t bytes) {
   wanted_.notify_one();
 }
 
-void WriteBehind::work() {
+void WriteBehind::work(const std::stop_token& stop) {
   for (std::unique_lock lock(mutex_);;) {
-    wanted_.wait(lock, [this] { return stopped_ || !tasks_.empty(); });
-    if (tasks_.empty()) return;
+    wanted_.wait(lock, stop, [this] { return !tasks_.empty(); });
+    if (stop.stop_requested()) return;
     const Task task = tasks_.front();
     tasks_.pop_front();
     lock.unlock();

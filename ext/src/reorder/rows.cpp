@@ -4,7 +4,6 @@
 // come ordered by node: shares are cut where a node ends, so that a node has one owner, which adds in the order of edges.
 #include <tiering/codec/codes.hpp>
 #include <tiering/line_writer.hpp>
-#include <tiering/parallel.hpp>
 #include <tiering/reorder.hpp>
 #include <tiering/scan_columns.hpp>
 
@@ -156,17 +155,14 @@ void gather_rows(const RowsView& table, const IdSpan& ids, const RowsTarget& out
 void scatter_rows(const RowsView& table, const IdSpan& places, int64_t first, const RowsTarget& out, int threads) {
   TIERING_EXPECT(table.num_rows == places.size, "there are ", places.size, " places for ", table.num_rows, " rows");
   expect_length(table, out);
-  const auto bytes = static_cast<size_t>(table.row_bytes);
   places.visit([&](const auto& span) {
-    auto place = [&](auto&& copy) { place_rows(table, span, first, out, threads, copy); };
-    if (in_lines(table, out))
-      place([bytes](std::byte* to, const std::byte* from) { stream_lines(to, from, bytes); });
-    else if (bytes == 4)
-      place([](std::byte* to, const std::byte* from) { std::memcpy(to, from, 4); });
-    else if (bytes == 8)
-      place([](std::byte* to, const std::byte* from) { std::memcpy(to, from, 8); });
-    else
-      place([bytes](std::byte* to, const std::byte* from) { std::memcpy(to, from, bytes); });
+    with_item_bytes(table.row_bytes, [&](auto bytes) {
+      auto place = [&](auto&& copy) { place_rows(table, span, first, out, threads, copy); };
+      if (in_lines(table, out))
+        place([bytes](std::byte* to, const std::byte* from) { stream_lines(to, from, bytes); });
+      else
+        place([bytes](std::byte* to, const std::byte* from) { std::memcpy(to, from, bytes); });
+    });
   });
 }
 

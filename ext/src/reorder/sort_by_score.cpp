@@ -9,7 +9,6 @@
 #include <bit>
 #include <cmath>
 #include <tiering/line_writer.hpp>
-#include <tiering/parallel.hpp>
 #include <tiering/reorder.hpp>
 
 namespace tiering {
