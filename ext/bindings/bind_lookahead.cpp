@@ -89,8 +89,8 @@ std::vector<GatherStats> gather_from_slots(std::span<const std::byte> arena, con
   const bool whole = places.empty();
   std::vector<GatherStats> stats(tables.size());
   for (size_t t = 0; first && t < tables.size(); ++t) {
-    const auto own = whole ? slots.subspan(ends[t], ends[t + 1] - ends[t]) : Places{};
-    stats[t] = tiering::gather(tables[t]->table, ids[t], own, known, outs[t].data, threads);
+    const SlotRows own{known, whole ? slots.subspan(ends[t], ends[t + 1] - ends[t]) : Places{}};
+    stats[t] = tiering::gather(tables[t]->table, ids[t], outs[t].data, threads, &own);
   }
   if (whole) return stats;
   std::vector<RowPlace> on_ssd(batch_rows), into;

@@ -30,32 +30,30 @@ int open_nameless(const std::string& folder, int flags) {
 
 ScratchFile::ScratchFile(const std::string& folder, int64_t bytes)
     : folder_(folder), fd_(open_nameless(folder, O_DIRECT)) {
-  if (fd_ < 0 && errno == EINVAL) {
+  if (fd_.get() < 0 && errno == EINVAL) {
     direct_ = false;
-    fd_ = open_nameless(folder, 0);
+    fd_ = Descriptor(open_nameless(folder, 0));
   }
-  if (fd_ < 0) throw system_error(errno, folder);
-  if (bytes == 0 || fallocate(fd_, 0, 0, bytes) == 0) return;
+  if (fd_.get() < 0) throw system_error(errno, folder);
+  if (bytes == 0 || fallocate(fd_.get(), 0, 0, bytes) == 0) return;
   int code = errno;
   if (code == EOPNOTSUPP) {
-    if (ftruncate(fd_, bytes) == 0) return;  // a full disk shows when it is written
+    if (ftruncate(fd_.get(), bytes) == 0) return;  // a full disk shows when it is written
     code = errno;
   }
-  close(fd_);
+  fd_ = Descriptor();
   if (code == ENOSPC || code == EDQUOT || code == EFBIG) disk_full(folder, bytes);
   throw system_error(code, folder);
 }
 
-ScratchFile::~ScratchFile() { close(fd_); }
-
 ImageSet ScratchFile::to_read() const {
-  return ImageSet::of(ImageFile(folder_ + ": scratch file", fd_, direct_ ? kScratchAlignment : 1));
+  return ImageSet::of(ImageFile(folder_ + ": scratch file", fd_.get(), direct_ ? kScratchAlignment : 1));
 }
 
 void ScratchFile::write(int64_t offset, int64_t bytes, const void* from) const {
   for (int64_t done = 0; done < bytes;) {
     const ssize_t moved =
-        pwrite(fd_, static_cast<const char*>(from) + done, static_cast<size_t>(bytes - done), offset + done);
+        pwrite(fd_.get(), static_cast<const char*>(from) + done, static_cast<size_t>(bytes - done), offset + done);
     if (moved < 0 && errno == EINTR) continue;
     if (moved < 0 && errno == ENOSPC) disk_full(folder_, bytes);
     if (moved <= 0) throw system_error(moved < 0 ? errno : EIO, folder_);

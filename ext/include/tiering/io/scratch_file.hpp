@@ -20,9 +20,6 @@ class ScratchFile {
  public:
   /// Makes a file of `bytes` in `folder`. Throws IoError; a full disk says the bytes needed and free.
   ScratchFile(const std::string& folder, int64_t bytes);
-  ScratchFile(const ScratchFile&) = delete;
-  ScratchFile& operator=(const ScratchFile&) = delete;
-  ~ScratchFile();
 
   void write(int64_t offset, int64_t bytes, const void* from) const;
 
@@ -31,7 +28,7 @@ class ScratchFile {
 
  private:
   std::string folder_;
-  int fd_;
+  Descriptor fd_;
   bool direct_ = true;
 };
 
