@@ -22,15 +22,6 @@ using Edges = std::tuple<GrowingArray<int32_t>, GrowingArray<int32_t>, std::opti
 using Batch = std::tuple<std::vector<GrowingArray<int64_t>>, std::vector<std::vector<int64_t>>,
                          std::vector<std::vector<Edges>>, std::vector<GrowingArray<int64_t>>>;
 
-Rule parse_rule(const std::string& name) {
-  if (name == "uniform") return Rule::uniform;
-  if (name == "replacement") return Rule::replacement;
-  if (name == "weighted") return Rule::weighted;
-  if (name == "pinsage") return Rule::pinsage;
-  if (name == "ladies") return Rule::ladies;
-  throw InputError("rule: expected uniform, replacement, weighted, pinsage or ladies, found " + name);
-}
-
 WalkRule parse_walks(const Walks& walks) {
   const auto& [num_walks, walk_length, restart, metapaths] = walks;
   return {num_walks, walk_length, static_cast<uint64_t>(restart * static_cast<double>(WalkRule::kCertain)), metapaths};
@@ -51,7 +42,7 @@ class BoundSampler {
     config.seed = seed;
     TIERING_EXPECT(frontier == "all" || frontier == "new", "frontier: expected all or new, found " + frontier);
     config.frontier = frontier == "all" ? Frontier::all : Frontier::only_new;
-    config.rule = parse_rule(rule);
+    config.rule = parse_rule(rule, kNumRules);
     if (walks) config.walks = parse_walks(*walks);
     for (const auto& [name, src, dst, indptr, indices, weights] : relations_) {
       const auto offsets = indptr.get("indptr");

@@ -12,7 +12,6 @@
 #include <nanobind/stl/vector.h>
 
 #include <array>
-#include <functional>
 #include <tiering/errors.hpp>
 #include <tiering/reorder.hpp>
 #include <tiering/sampling/sampler.hpp>

@@ -1,7 +1,4 @@
-#include <atomic>
 #include <tiering/cuda/drives.hpp>
-#include <tiering/errors.hpp>
-#include <utility>
 
 namespace tiering::cuda {
 namespace {

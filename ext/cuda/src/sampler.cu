@@ -1,4 +1,3 @@
-#include <tiering/cuda/sampler.hpp>
 #include <tiering/errors.hpp>
 
 #include "cub_calls.hpp"
@@ -193,7 +192,7 @@ struct GpuSampler::Memory {
     GroupEdges& kept = groups[group];
     int64_t frontier_bound = bound_at_start[dst];
     if (fanout == 0 || frontier_bound == 0) return pass();
-    const bool weighted = config.rule == DrawRule::weighted, whole = fanout < 0;
+    const bool weighted = config.rule == Rule::weighted, whole = fanout < 0;
     if (whole || frontier_bound * fanout > kMostUnseen) frontier_bound = read_sizes(dst);
     if (frontier_bound == 0) return pass();
     const DrawTask task{config.num_nodes[src], config.num_nodes[dst], fanout, config.rule, stream_key(group)};
@@ -243,7 +242,7 @@ struct GpuSampler::Memory {
     const FrontierView frontier = this->frontier(dst, hop);
     launch_on(config.max_sms, "looking up lists", look_up<Index>, nodes + 1, stream, table, config.node_keys[dst],
               frontier, task, lists, faults.as<Faults>());
-    if (task.rule == DrawRule::weighted && !task.whole()) {
+    if (task.rule == Rule::weighted && !task.whole()) {
       lists.places = places.require(nodes * task.fanout);
       lists.taken = taken.require(nodes * task.fanout);
       launch_on(config.max_sms, "drawing by weight", draw_by_weight<Index>, nodes, stream, table, frontier, task,

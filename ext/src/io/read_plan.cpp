@@ -1,5 +1,4 @@
 // Rows -> pieces -> merged reads; arrived reads -> rows.
-#include <algorithm>
 #include <tiering/io/read_plan.hpp>
 #include <tuple>
 

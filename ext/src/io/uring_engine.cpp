@@ -12,7 +12,6 @@
 #include <optional>
 #include <thread>
 #include <tiering/io/read_engine.hpp>
-#include <utility>
 
 namespace tiering {
 namespace {

@@ -1,7 +1,6 @@
 // One hop over one relation: the kernel of neighbour sampling.
 #pragma once
 
-#include "hop_task.hpp"
 #include "tiering/sampling/draw.hpp"
 #include "visible.hpp"
 

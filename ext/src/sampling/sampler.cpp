@@ -6,7 +6,6 @@
 // id in the keys of the tables and follows the edge group in the key of the random numbers. Memory: per running batch 40
 // bytes per unique node (disjoint: of an instance, and 8 more), 8 per edge, 16 with positions, 4 more with weights; none
 // per graph node.
-#include "tiering/sampling/sampler.hpp"
 
 #include <numeric>
 #include <random>
@@ -374,6 +373,13 @@ void Sampler::count_accesses(const EpochSeeds& seeds, uint64_t epoch, int64_t fi
     workspace->sample(of_batch, times, epoch, static_cast<uint64_t>(b), false, nullptr);
     workspace->add_counts(counts, threads > 1);
   });
+}
+
+Rule parse_rule(const std::string& name, size_t count) {
+  static constexpr const char* kNames[kNumRules] = {"uniform", "replacement", "weighted", "pinsage", "ladies"};
+  const auto* const found = std::find(kNames, kNames + count, name);
+  TIERING_EXPECT(found != kNames + count, "rule: no sampling rule '", name, "'");
+  return static_cast<Rule>(found - kNames);
 }
 
 UniqueIds unique_ids(std::span<const int64_t> ids, int64_t num_nodes) {

@@ -8,7 +8,6 @@
 #include <array>
 #include <bit>
 #include <tiering/io/stream.hpp>
-#include <tiering/parallel.hpp>
 #include <tiering/scan_columns.hpp>
 
 #include "edge_writer.hpp"

@@ -1,5 +1,4 @@
 #include <numeric>
-#include <tiering/scan_columns.hpp>
 
 #include "sum_plan.hpp"
 

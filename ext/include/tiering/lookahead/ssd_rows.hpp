@@ -5,7 +5,6 @@
 #include <numeric>
 #include <tiering/io/read_engine.hpp>
 #include <tiering/io/tiers.hpp>
-#include <utility>
 
 namespace tiering {
 

@@ -14,8 +14,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
-#include <tiering/device/qualifiers.hpp>
 #include <tiering/io/tiers.hpp>
 #include <tiering/nvme/commands.hpp>
 
