@@ -2,9 +2,10 @@
 // are in flight the rows in memory are copied by `threads` threads, of which the first polls the engine between blocks;
 // then the rest is awaited. Memory: 24 bytes per requested ssd row, depth * max_read of buffers in the engine.
 #include <optional>
-#include <tiering/io/gather.hpp>
 #include <tiering/lookahead/ssd_rows.hpp>
 #include <tiering/scan_columns.hpp>
+
+#include "read_plan.hpp"
 
 namespace tiering {
 namespace {

@@ -10,7 +10,6 @@
 #include <numeric>
 #include <random>
 
-#include "disjoint_hop.hpp"
 #include "layer_hop.hpp"
 #include "relation_hop.hpp"
 #include "walk_hop.hpp"

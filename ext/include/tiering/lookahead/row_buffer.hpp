@@ -2,11 +2,12 @@
 // are copied from memory tiers and slots.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <mutex>
 #include <set>
 #include <thread>
-#include <tiering/io/read_plan.hpp>
+#include <tiering/io/page_hash.hpp>
 #include <tiering/lookahead/plan.hpp>
 
 namespace tiering {
