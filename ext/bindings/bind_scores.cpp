@@ -9,28 +9,10 @@ using namespace tiering::bind;
 
 namespace {
 
-/// A callable that sees the bytes read from a file.
-struct Reader {
-  nb::object call;
-};
-
-}  // namespace
-
-template <>
-struct nb::detail::type_caster<Reader> {
-  NB_TYPE_CASTER(Reader, const_name("collections.abc.Callable[[int, memoryview], None]"))
-
-  bool from_python(handle source, auto, cleanup_list*) noexcept {
-    value.call = nb::borrow(source);
-    return PyCallable_Check(source.ptr()) != 0;
-  }
-};
-
-namespace {
-
 using Values = std::span<const double>;
 using Relation = std::tuple<int, int, Array<std::span<const int64_t>>, Array<tiering::IdSpan>>;
-using File = std::tuple<std::string, std::optional<Reader>>;
+/// A path, and a callable that sees the offsets and bytes read from the file.
+using File = std::tuple<std::string, std::optional<nb::typed<nb::callable, void(...)>>>;
 
 /// Values of the nodes of each type: an array of all, or (rest, chosen, ids).
 using Nodes = std::vector<std::variant<Array<Values>, std::tuple<double, double, Array<std::span<const int64_t>>>>>;
@@ -73,7 +55,7 @@ std::vector<tiering::ScoreRelation> relation_views(const std::vector<Relation>& 
     const auto& [path, reader] = files[r];
     views[r].file.path = path;
     if (!reader) continue;
-    views[r].file.passed = [call = nb::handle(reader->call)](int64_t offset, std::span<const std::byte> bytes) {
+    views[r].file.passed = [call = nb::handle(*reader)](int64_t offset, std::span<const std::byte> bytes) {
       const nb::gil_scoped_acquire held;
       auto* const data = reinterpret_cast<char*>(const_cast<std::byte*>(bytes.data()));
       call(offset, nb::steal(PyMemoryView_FromMemory(data, static_cast<Py_ssize_t>(bytes.size()), PyBUF_READ)));

@@ -55,6 +55,15 @@ void for_blocks(int threads, int64_t blocks, Body&& body) {
   });
 }
 
+/// Calls body(begin, end) for [first, last) cut into parts of `step`; see for_blocks.
+template <typename Body>
+void for_ranges(int threads, int64_t first, int64_t last, int64_t step, Body&& body) {
+  for_blocks(threads, (last - first + step - 1) / step, [&](int64_t block) {
+    const int64_t begin = first + block * step;
+    body(begin, std::min(last, begin + step));
+  });
+}
+
 /// A mutex that fork() waits for: no thread but the forking one holds it at that moment, so that a child finds it open
 /// and what it guards at rest. A thread holds one of them at a time, and does not fork meanwhile.
 class ForkMutex {

@@ -59,8 +59,8 @@ Buffer<int64_t> order_lists(std::span<const int64_t> keys, std::span<const int64
   const auto earlier = [key = keys.data()](int64_t a, int64_t b) {
     return key[a] < key[b] || (key[a] == key[b] && a < b);
   };
-  for_blocks(threads, (lists + kOrderedLists - 1) / kOrderedLists, [&](int64_t block) {
-    for (int64_t v = block * kOrderedLists; v < std::min(lists, (block + 1) * kOrderedLists); ++v) {
+  for_ranges(threads, 0, lists, kOrderedLists, [&](int64_t first_list, int64_t end_list) {
+    for (int64_t v = first_list; v < end_list; ++v) {
       const int64_t first = indptr[v];
       int64_t *const begin = order.data() + first, *const end = order.data() + indptr[static_cast<size_t>(v) + 1];
       std::iota(begin, end, first);
