@@ -122,7 +122,6 @@ struct BoundStream {
   Memories arrays;
   std::vector<std::span<std::byte>> buffers;
   StreamReader reader;
-  bool registered = false;
   std::vector<const std::byte*> begins;  ///< per range that is read, of its buffer
 
   BoundStream(const std::vector<std::string>& paths, const Memories& into, const std::string& engine,
@@ -130,7 +129,7 @@ struct BoundStream {
       : arrays(into),
         buffers(value_of<std::vector<std::span<std::byte>>>(into, "buffers")),
         reader(paths, engine, parse_direct(direct)) {
-    registered = reader.register_buffers(buffers);
+    reader.register_buffers(buffers);
   }
 
   /// A range: file, offset, bytes, buffer, place in it.
@@ -181,7 +180,6 @@ void bind_io(nb::module_& m) {
            "paths"_a, "buffers"_a, "engine"_a, "direct"_a = "auto")
       .def("start", &BoundStream::start, "ranges"_a, Release())
       .def("finish", &BoundStream::finish, Release())
-      .def_ro("registered", &BoundStream::registered)
       .def_prop_ro("engine", [](const BoundStream& s) { return std::string(s.reader.engine()); })
       .def_prop_ro("direct", [](const BoundStream& s) { return s.reader.files().direct(); })
       .def_prop_ro("note", [](const BoundStream& s) { return s.reader.files().note(); });

@@ -17,15 +17,13 @@ constexpr int64_t kLeastPlanned = 16;   // parts planned and not released, at le
 constexpr int64_t kDepthsAhead = 2;     // rows of them, by what all images have in flight
 constexpr int64_t kStaging = 64 << 20;  // bytes of an engine's buffers, at most
 constexpr int64_t kMinDepth = 8;
-constexpr int64_t kPerRead =
-    4096;  // bytes of an engine per read, in addition to its buffer: list of pages, queue entries
+constexpr int64_t kPerRead = 4096;  // bytes of an engine per read, besides its buffer: list of pages, queue entries
 
 /// Bytes of the longest read: at least the longest extent of a row on one image, with `align` at both ends.
 int64_t longest_read(const SsdRows& rows, const BufferOptions& options, int64_t align) {
   int64_t longest = options.max_read;
-  for (const SsdTable& table : rows.tables())
-    longest =
-        std::max(longest, (table.row_bytes / table.geometry.page_bytes + 2) * table.geometry.page_bytes + 2 * align);
+  for (const auto& [count, row_bytes, at] : rows.tables())
+    longest = std::max(longest, (row_bytes / at.page_bytes + 2) * at.page_bytes + 2 * align);
   return longest;
 }
 
