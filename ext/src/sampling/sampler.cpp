@@ -156,20 +156,30 @@ struct Sampler::Workspace {
 
   void induce(bool want_positions, std::vector<SampledEdges>& edges) {
     for (size_t r = 0; r < edges.size(); ++r) {
-      const size_t src = config.src_type(r), dst = config.dst_type(r);
-      about(config.relations[r].label(r), [&] {
-        write_induced_edges({.config = &config,
-                             .relation = &config.relations[r],
-                             .num_src = config.num_nodes[src],
-                             .frontier_end = tables[dst].size(),
-                             .sources = &tables[src],
-                             .destinations = &tables[dst],
-                             .edges = &edges[r],
-                             .want_positions = want_positions,
-                             .id_bits = id_bits,
-                             .clocks = clocks.data()});
-      });
+      HopTask task = task_of(r, want_positions, &edges[r]);
+      task.frontier_end = task.destinations->size();
+      about(config.relations[r].label(r), [&] { write_induced_edges(task); });
     }
+  }
+
+  /// The task of a group of edges, but for its draws.
+  HopTask task_of(size_t group, bool want_positions, SampledEdges* edges) {
+    const size_t src = config.src_type(group), dst = config.dst_type(group);
+    const bool walking = config.rule == Rule::pinsage;
+    return {.config = &config,
+            .relation = walking ? nullptr : &config.relations[group],
+            .metapath = walking ? &config.walks.metapaths[group] : nullptr,
+            .num_src = config.num_nodes[src],
+            .destination_keys = config.node_keys[dst],
+            .source_keys = config.node_keys[src],
+            .sources = &tables[src],
+            .destinations = &tables[dst],
+            .edges = edges,
+            .want_positions = want_positions,
+            .reads = reads,
+            .shared_reads = shared_reads,
+            .id_bits = id_bits,
+            .clocks = clocks.data()};
   }
 
   /// Splits the keys of a disjoint batch, once it is drawn, into ids and instances.
@@ -204,27 +214,13 @@ struct Sampler::Workspace {
     if (fanout == 0 || frontier.begin[dst] == frontier.end[dst]) return;
     const int64_t expected = edge_hints[hop][group] + edge_hints[hop][group] / 16;
     if (edges != nullptr) edges->make_room(expected, want_positions, config.weighs_edges());
-    const bool walking = config.rule == Rule::pinsage;
-    const HopTask task{.config = &config,
-                       .relation = walking ? nullptr : &config.relations[group],
-                       .metapath = walking ? &config.walks.metapaths[group] : nullptr,
-                       .num_src = config.num_nodes[src],
-                       .destination_keys = config.node_keys[dst],
-                       .source_keys = config.node_keys[src],
-                       .fanout = fanout,
-                       .stream = stream,
-                       .frontier_begin = frontier.begin[dst],
-                       .frontier_end = frontier.end[dst],
-                       .known = frontier.end[src],
-                       .sources = &tables[src],
-                       .destinations = &tables[dst],
-                       .edges = edges,
-                       .want_positions = want_positions,
-                       .reads = reads,
-                       .shared_reads = shared_reads,
-                       .id_bits = id_bits,
-                       .clocks = clocks.data()};
-    if (walking)
+    HopTask task = task_of(group, want_positions, edges);
+    task.fanout = fanout;
+    task.stream = stream;
+    task.frontier_begin = frontier.begin[dst];
+    task.frontier_end = frontier.end[dst];
+    task.known = frontier.end[src];
+    if (config.rule == Rule::pinsage)
       walks.run(task);
     else
       about(config.relations[group].label(group), [&] { sample_relation(group, task); });
@@ -304,12 +300,9 @@ Sampler::Sampler(SamplerConfig config, int threads) : config_(std::move(config))
                    relation.times.size());
     TIERING_EXPECT(relation.times.empty() || (config_.disjoint && config_.rule != Rule::weighted), "times of ",
                    relation.label(r), ": expected a disjoint batch, and no weights");
-  }
-  if (config_.rule != Rule::weighted) return;
-  for (size_t r = 0; r < config_.relations.size(); ++r) {
-    const RelationView& relation = config_.relations[r];
     const int64_t columns = config_.num_nodes[relation.dst_type];
-    sums_.push_back(tiering::cumulative_weights(relation, columns, relation.label(r), threads));
+    if (config_.rule == Rule::weighted)
+      sums_.push_back(tiering::cumulative_weights(relation, columns, relation.label(r), threads));
   }
 }
 
