@@ -28,65 +28,27 @@ class StreamReader final : private ReadSink {
   static constexpr int64_t kAlignment = 4096;
   static constexpr int64_t kPadding = 2 * kAlignment;
 
-  StreamReader(ImageSet files, const std::string& engine) : files_(std::move(files)) {
-    TIERING_EXPECT(kAlignment % files_.offset_alignment == 0 && kAlignment % files_.memory_alignment == 0,
-                   "direct reads here need an alignment of ", files_.offset_alignment,
-                   ", more than 4096: read through the page cache");
-    const std::string name = EngineChoice(engine).name();
-    EngineOptions options;
-    options.depth = name == "threads" ? kThreads : kRingDepth;
-    options.max_read = static_cast<uint32_t>(kPieceBytes + kPadding);
-    engine_ = make_engine(name, files_, options);
-  }
+  StreamReader(ImageSet files, const std::string& engine);
   StreamReader(const std::vector<std::string>& paths, const std::string& engine, DirectMode mode)
       : StreamReader(ImageSet::open(paths, mode), engine) {}
   StreamReader(const StreamReader&) = delete;
   StreamReader& operator=(const StreamReader&) = delete;
-  ~StreamReader() override { engine_->abandon(); }
+  ~StreamReader() override;
 
   /// Page-locks the buffers for the kernel, once, where the limit allows it; false where it does not.
-  bool register_buffers(std::span<const std::span<std::byte>> buffers) { return engine_->register_buffers(buffers); }
+  bool register_buffers(std::span<const std::span<std::byte>> buffers);
 
   /// Begins to read. Nothing else may be under way.
-  void start(std::span<const StreamRange> ranges) {
-    TIERING_EXPECT(!busy_, "a chunk is being read already");
-    reads_.clear();
-    begins_.clear();
-    for (const StreamRange& range : ranges) add(range);
-    engine_->start(reads_, *this);
-    busy_ = true;
-  }
+  void start(std::span<const StreamRange> ranges);
   /// Waits for what start() began; per range, where its first byte lies. Throws IoError.
-  std::vector<const std::byte*> finish() {
-    TIERING_EXPECT(busy_, "nothing is being read");
-    busy_ = false;
-    engine_->finish();
-    return std::exchange(begins_, {});
-  }
+  std::vector<const std::byte*> finish();
 
   const ImageSet& files() const noexcept { return files_; }
   const char* engine() const noexcept { return engine_->name(); }
 
  private:
-  // Reads in flight. The ring takes a whole chunk, because it is filled up only when the caller comes back; each of the
-  // pool's reads holds a thread.
-  static constexpr int kRingDepth = 512, kThreads = 8;
-
   void ready(size_t, const std::byte*) noexcept override {}
-  void add(const StreamRange& range) {
-    TIERING_EXPECT(range.file < files_.images.size(), "no file has the number ", range.file);
-    const int64_t end = range.offset + range.bytes;
-    const int64_t first = round_down(range.offset, kAlignment), stop = round_up(end, kAlignment);
-    TIERING_EXPECT(range.offset >= 0 && range.bytes >= 0 && stop - first <= range.room,
-                   "the buffer is too small: expected ", stop - first, " bytes, found ", range.room);
-    begins_.push_back(range.into + (range.offset - first));
-    if (range.bytes == 0) return;
-    for (int64_t at = first; at < end; at += kPieceBytes) {
-      const int64_t last = std::min(at + kPieceBytes, stop);
-      reads_.push_back({at, static_cast<uint32_t>(last - at), static_cast<uint32_t>(std::min(last, end) - at),
-                        range.file, range.into + (at - first)});
-    }
-  }
+  void add(const StreamRange& range);
 
   ImageSet files_;
   std::unique_ptr<ReadEngine> engine_;
