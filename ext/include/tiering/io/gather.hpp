@@ -1,7 +1,6 @@
 // The fused gather: rows of a tiered table, in request order, in one pass over the ids.
 #pragma once
 
-#include <atomic>
 #include <tiering/codec/rows.hpp>
 #include <tiering/io/page_hash.hpp>
 #include <tiering/parallel.hpp>
