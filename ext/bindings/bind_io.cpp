@@ -18,15 +18,12 @@ DirectMode tiering::bind::parse_direct(const std::string& text) {
   return DirectMode::off;
 }
 
-RowsTarget tiering::bind::checked_target(const TieredTable& table, std::span<const int64_t> ids,
-                                         const Argument<RowsTarget, "out">& out) {
-  const RowsTarget rows = out;
-  const auto row_bytes = static_cast<int64_t>(out.array.shape(1)), wanted = static_cast<int64_t>(ids.size());
-  TIERING_EXPECT(rows.num_rows == wanted && row_bytes == table.rows.out_bytes &&
-                     (rows.num_rows <= 1 || rows.stride_bytes == row_bytes),
+void tiering::bind::expect_target(const TieredTable& table, std::span<const int64_t> ids, const RowsTarget& out) {
+  const auto wanted = static_cast<int64_t>(ids.size());
+  TIERING_EXPECT(out.num_rows == wanted && out.row_bytes == table.rows.out_bytes &&
+                     (out.num_rows <= 1 || out.stride_bytes == out.row_bytes),
                  "out: expected shape (", wanted, ", ", table.rows.out_bytes, ") in bytes, contiguous, found (",
-                 rows.num_rows, ", ", row_bytes, ")");
-  return rows;
+                 out.num_rows, ", ", out.row_bytes, ")");
 }
 
 namespace {
@@ -54,18 +51,13 @@ std::string fallback_of(SsdReader& reader) {
   return reader.fallback();
 }
 
-/// Where `rows` rows begin that an array holds.
-const std::byte* rows_of(std::span<const std::byte> array, int64_t rows, int64_t row_bytes, const char* what) {
-  TIERING_EXPECT(static_cast<int64_t>(array.size()) >= rows * row_bytes, std::string(what), ": expected ",
-                 rows * row_bytes, " bytes (", rows, " rows of ", row_bytes, "), found ", array.size());
-  return array.data();
-}
+using Bytes = Array<std::span<const std::byte>>;
 
-void init_table(BoundTable* self, int64_t row_bytes, const std::vector<int64_t>& ends,
-                const std::optional<Bytes<"gpu">>& gpu, const std::vector<Bytes<"peers">>& peers,
-                const std::optional<Bytes<"cpu">>& cpu, SsdReader* reader, int64_t first_unit, int64_t stride,
-                int64_t rows_per_unit, int64_t unit_bytes, int64_t page_bytes, const Checksums& checksums,
-                const std::optional<Bytes<"ssd">>& ssd, const BoundCodec* codec) {
+void init_table(BoundTable* self, int64_t row_bytes, const std::vector<int64_t>& ends, const std::optional<Bytes>& gpu,
+                const std::vector<Bytes>& peers, const std::optional<Bytes>& cpu, SsdReader* reader, int64_t first_unit,
+                int64_t stride, int64_t rows_per_unit, int64_t unit_bytes, int64_t page_bytes,
+                const std::vector<Array<std::span<const uint32_t>>>& checksums, const std::optional<Bytes>& ssd,
+                const BoundCodec* codec) {
   TIERING_EXPECT(codec == nullptr || codec->codec.stored_bytes() == row_bytes,
                  "row_bytes: expected those of the codec, ", codec->codec.stored_bytes(), ", found ", row_bytes);
   TIERING_EXPECT(row_bytes >= 1, "row_bytes: expected at least 1, found ", row_bytes);
@@ -77,45 +69,67 @@ void init_table(BoundTable* self, int64_t row_bytes, const std::vector<int64_t>&
                     .memory = {},
                     .ssd = {first_unit, stride, rows_per_unit, unit_bytes, page_bytes, images},
                     .reader = reader,
-                    .checksums = all(checksums)};
-  const std::span<const std::byte> none;
-  table.memory.gpu = rows_of(gpu ? gpu->get() : none, ends[0], row_bytes, "gpu");
-  table.memory.cpu = rows_of(cpu ? cpu->get() : none, ends[2] - ends[1], row_bytes, "cpu");
+                    .checksums = {}};
+  std::vector<AnyArray> arrays;
+  const auto rows_of = [&](const Bytes* given, int64_t rows, const char* what) {  // where those of an array begin
+    const auto array = given == nullptr ? std::span<const std::byte>() : given->get(what);
+    TIERING_EXPECT(static_cast<int64_t>(array.size()) >= rows * row_bytes, what, ": expected ", rows * row_bytes,
+                   " bytes (", rows, " rows of ", row_bytes, "), found ", array.size());
+    if (given != nullptr) arrays.push_back(given->array);
+    return array.data();
+  };
+  table.memory.gpu = rows_of(gpu ? &*gpu : nullptr, ends[0], "gpu");
+  table.memory.cpu = rows_of(cpu ? &*cpu : nullptr, ends[2] - ends[1], "cpu");
   const int64_t peer_rows = ends[1] - ends[0], num_peers = static_cast<int64_t>(peers.size());
   TIERING_EXPECT(peer_rows == 0 || num_peers > 0, "peers: expected at least one array, found none");
   for (int64_t k = 0; k < num_peers; ++k)
-    table.memory.peers.push_back(
-        rows_of(peers[static_cast<size_t>(k)], (peer_rows - k + num_peers - 1) / num_peers, row_bytes, "peers"));
-  if (ssd) table.memory.ssd = rows_of(ssd->get(), ends[3] - ends[2], row_bytes, "ssd");
-  if (ends[3] > ends[2] && !ssd) {
+    table.memory.peers.push_back(rows_of(&peers[k], (peer_rows - k + num_peers - 1) / num_peers, "peers"));
+  const int64_t ssd_rows = ends[3] - ends[2];
+  if (ssd) table.memory.ssd = rows_of(&*ssd, ssd_rows, "ssd");
+  if (ssd_rows > 0 && !ssd) {
     TIERING_EXPECT(reader != nullptr, "reader: expected one, because the ssd tier has rows");
     TIERING_EXPECT(table.ssd.sound(row_bytes),
                    "ssd rows: stride, rows per unit, unit, page and images do not fit together");
   }
-  if (const int64_t rows = ends[3] - ends[2]; rows > 0 && !checksums.empty())
-    expect_checksums(table.checksums, table.ssd, table.ssd.end_unit(rows));
-  new (self) BoundTable{std::move(table), gpu, peers, cpu, ssd, nb::find(reader), checksums, nb::find(codec)};
+  for (const auto& each : checksums) {
+    table.checksums.push_back(each.get("checksums"));
+    arrays.push_back(each.array);
+  }
+  if (ssd_rows > 0 && !checksums.empty()) expect_checksums(table.checksums, table.ssd, table.ssd.end_unit(ssd_rows));
+  new (self) BoundTable{std::move(table), std::move(arrays), nb::find(reader), nb::find(codec)};
 }
 
-GatherStats gather_into(const BoundTable& self, const Values<const int64_t, "ids">& ids,
-                        const Argument<RowsTarget, "out">& out, Threads threads) {
-  return gather(self.table, ids.get(), checked_target(self.table, ids, out).data, threads);
+GatherStats gather_into(const BoundTable& self, std::span<const int64_t> ids, RowsTarget out, int threads) {
+  expect_target(self.table, ids, out);
+  return gather(self.table, ids, out.data, threads);
+}
+
+Buffer<uint32_t> hashes_of(std::span<const std::byte> data, int64_t page_bytes) {
+  const auto size = static_cast<int64_t>(data.size());
+  TIERING_EXPECT(page_bytes >= 1 && size % page_bytes == 0, "data: expected whole pages of ", page_bytes,
+                 " bytes, found ", size, " bytes");
+  Buffer<uint32_t> hashes(size / page_bytes);
+  page_hashes(data, static_cast<size_t>(page_bytes), hashes.span());
+  return hashes;
 }
 
 using Wanted = std::vector<std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t>>;
 
+using Memories = std::vector<Array<std::span<std::byte>>>;
+
 /// A reader together with the buffers that it reads into.
 struct BoundStream {
-  std::vector<Values<std::byte, "buffers">> arrays;
+  Memories arrays;
   std::vector<std::span<std::byte>> buffers;
   StreamReader reader;
-  bool registered = false;
   std::vector<const std::byte*> begins;  ///< per range that is read, of its buffer
 
-  BoundStream(const std::vector<std::string>& paths, const std::vector<Values<std::byte, "buffers">>& into,
-              const std::string& engine, const std::string& direct)
-      : arrays(into), buffers(all(into)), reader(paths, engine, parse_direct(direct)) {
-    registered = reader.register_buffers(buffers);
+  BoundStream(const std::vector<std::string>& paths, const Memories& into, const std::string& engine,
+              const std::string& direct)
+      : arrays(into),
+        buffers(value_of<std::vector<std::span<std::byte>>>(into, "buffers")),
+        reader(paths, engine, parse_direct(direct)) {
+    reader.register_buffers(buffers);
   }
 
   /// A range: file, offset, bytes, buffer, place in it.
@@ -124,7 +138,7 @@ struct BoundStream {
     std::vector<const std::byte*> memories;
     for (const auto& [file, offset, size, buffer, place] : wanted) {
       TIERING_EXPECT(buffer >= 0 && buffer < static_cast<int64_t>(buffers.size()), "no buffer has the number ", buffer);
-      const auto memory = buffers[static_cast<size_t>(buffer)];
+      const auto memory = buffers[buffer];
       const int64_t room = static_cast<int64_t>(memory.size()) - place;
       TIERING_EXPECT(place >= 0 && room >= 0 && place % StreamReader::kAlignment == 0,
                      "a range begins at a multiple of 4096 within its buffer");
@@ -149,18 +163,7 @@ void bind_io(nb::module_& m) {
   m.attr("ALIGNMENT") = kSector;
   m.attr("DEFAULT_DEPTH") = EngineOptions{}.depth;
   m.def("uring_unavailable", &uring_unavailable, Release());
-  m.def(
-      "page_hashes",
-      [](const Bytes<"data">& data, int64_t page_bytes) {
-        const std::span<const std::byte> bytes = data;
-        const auto size = static_cast<int64_t>(bytes.size());
-        TIERING_EXPECT(page_bytes >= 1 && size % page_bytes == 0, "data: expected whole pages of ", page_bytes,
-                       " bytes, found ", size, " bytes");
-        tiering::Buffer<uint32_t> hashes(size / page_bytes);
-        page_hashes(bytes, static_cast<size_t>(page_bytes), hashes.span());
-        return hashes;
-      },
-      "data"_a, "page_bytes"_a, Release());
+  define(m, "page_hashes", &hashes_of, "data"_a, "page_bytes"_a);
 
   nb::class_<SsdReader>(m, "SsdReader")
       .def(nb::new_(&open_reader), "paths"_a, "page_bytes"_a, "engine"_a, "depth"_a, "direct"_a = "auto",
@@ -173,12 +176,10 @@ void bind_io(nb::module_& m) {
       .def_prop_ro("offset_alignment", [](const SsdReader& r) { return r.images.offset_alignment; });
 
   nb::class_<BoundStream>(m, "StreamReader")
-      .def(nb::init<const std::vector<std::string>&, const std::vector<Values<std::byte, "buffers">>&,
-                    const std::string&, const std::string&>(),
+      .def(nb::init<const std::vector<std::string>&, const Memories&, const std::string&, const std::string&>(),
            "paths"_a, "buffers"_a, "engine"_a, "direct"_a = "auto")
       .def("start", &BoundStream::start, "ranges"_a, Release())
       .def("finish", &BoundStream::finish, Release())
-      .def_ro("registered", &BoundStream::registered)
       .def_prop_ro("engine", [](const BoundStream& s) { return std::string(s.reader.engine()); })
       .def_prop_ro("direct", [](const BoundStream& s) { return s.reader.files().direct(); })
       .def_prop_ro("note", [](const BoundStream& s) { return s.reader.files().note(); });
@@ -194,9 +195,9 @@ void bind_io(nb::module_& m) {
       .def_ro("bad_page", &GatherStats::bad_page)
       .def_ro("fallback", &GatherStats::fallback);
 
-  nb::class_<BoundTable>(m, "TieredTable")
-      .def("__init__", &init_table, "row_bytes"_a, "ends"_a, "gpu"_a.none(), "peers"_a, "cpu"_a.none(),
-           "reader"_a.none(), "first_unit"_a = 0, "stride"_a = 0, "rows_per_unit"_a = 0, "unit_bytes"_a = 0,
-           "page_bytes"_a = 0, "checksums"_a = nb::make_tuple(), "ssd"_a = nb::none(), "codec"_a = nb::none())
-      .def("gather", &gather_into, "ids"_a, "out"_a, "threads"_a = 1, Release());
+  nb::class_<BoundTable> table(m, "TieredTable");
+  table.def("__init__", &init_table, "row_bytes"_a, "ends"_a, "gpu"_a.none(), "peers"_a, "cpu"_a.none(),
+            "reader"_a.none(), "first_unit"_a = 0, "stride"_a = 0, "rows_per_unit"_a = 0, "unit_bytes"_a = 0,
+            "page_bytes"_a = 0, "checksums"_a = nb::make_tuple(), "ssd"_a = nb::none(), "codec"_a = nb::none());
+  define(table, "gather", &gather_into, "ids"_a, "out"_a, "threads"_a = 1);
 }

@@ -14,9 +14,9 @@ namespace {
 using Tables = std::vector<std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t>>;
 /// bytes of a row, slots
 using Pools = std::vector<std::pair<int64_t, int64_t>>;
-using RowLists = std::vector<Values<const uint32_t, "batches">>;
-using Slots = std::span<uint32_t>;
-using IdLists = std::vector<Values<const int64_t, "ids">>;
+using Places = std::span<const uint32_t>;
+using RowLists = std::vector<Places>;
+using IdLists = std::vector<std::span<const int64_t>>;
 
 /// bytes of a unit, of a page
 using Shape = std::pair<int64_t, int64_t>;
@@ -34,7 +34,7 @@ std::vector<SlotPool> slot_pools(const Pools& pools) {
   return made;
 }
 
-std::vector<uint32_t> checked_rows(const SsdRows& rows, std::span<const uint32_t> given) {
+std::vector<uint32_t> checked_rows(const SsdRows& rows, Places given) {
   std::vector<uint32_t> batch(given.begin(), given.end());
   for (const uint32_t row : batch)
     TIERING_EXPECT(row < rows.count(), "batches: expected rows of 0..", int64_t{rows.count()} - 1, ", found ", row);
@@ -42,8 +42,7 @@ std::vector<uint32_t> checked_rows(const SsdRows& rows, std::span<const uint32_t
 }
 
 /// The rows of the ssd tier among the ids of each table; those from `begins` on lie there.
-std::vector<uint32_t> rows_among(const SsdRows& rows, const std::vector<std::span<const int64_t>>& ids,
-                                 const std::vector<int64_t>& begins) {
+std::vector<uint32_t> rows_among(const SsdRows& rows, const IdLists& ids, const std::vector<int64_t>& begins) {
   TIERING_EXPECT(ids.size() == rows.tables().size() && begins.size() == ids.size(), "ids: expected some of each table");
   std::vector<uint32_t> found;
   for (size_t t = 0; t < ids.size(); ++t) {
@@ -58,7 +57,7 @@ std::vector<uint32_t> rows_among(const SsdRows& rows, const std::vector<std::spa
 }
 
 /// Throws InputError where the slots that a caller took are not some of `most`, or their places not some of its batch's.
-void check_part(std::span<const uint32_t> slots, std::span<const uint32_t> places, size_t batch_rows, int64_t most) {
+void check_part(Places slots, Places places, size_t batch_rows, int64_t most) {
   TIERING_EXPECT(slots.size() == (places.empty() ? batch_rows : places.size()), "places: expected as many as slots");
   uint32_t last_slot = 0, last_place = 0;
   for (const uint32_t slot : slots) last_slot = std::max(last_slot, slot);
@@ -70,42 +69,36 @@ void check_part(std::span<const uint32_t> slots, std::span<const uint32_t> place
 
 /// Copies the rows of a part of a batch, table by table, from a mapped arena; `first`: with those of memory tiers.
 /// Returns the counters of each table.
-std::vector<GatherStats> gather_from_slots(const Values<const std::byte, "arena">& arena, const Pools& pools,
-                                           const Values<const uint32_t, "slots">& taken_slots,
-                                           const Values<const uint32_t, "places">& taken_places, size_t batch_rows,
-                                           bool first, const std::vector<const BoundTable*>& tables, const IdLists& ids,
-                                           const std::vector<Argument<RowsTarget, "out">>& outs, Threads threads) {
-  const std::span<const std::byte> memory = arena;
-  const SlotArena known(memory.data(), slot_pools(pools));
-  TIERING_EXPECT(static_cast<int64_t>(memory.size()) >= known.bytes(), "arena: expected ", known.bytes(),
-                 " bytes, found ", memory.size());
-  const std::span<const uint32_t> slots = taken_slots, places = taken_places;
+std::vector<GatherStats> gather_from_slots(std::span<const std::byte> arena, const Pools& pools, Places slots,
+                                           Places places, size_t batch_rows, bool first,
+                                           const std::vector<const BoundTable*>& tables, const IdLists& ids,
+                                           const std::vector<RowsTarget>& outs, int threads) {
+  const SlotArena known(arena.data(), slot_pools(pools));
+  TIERING_EXPECT(static_cast<int64_t>(arena.size()) >= known.bytes(), "arena: expected ", known.bytes(),
+                 " bytes, found ", arena.size());
   check_part(slots, places, batch_rows, known.slots());
   TIERING_EXPECT(ids.size() == tables.size() && outs.size() == tables.size(),
                  "tables, ids, outs: expected as many of each");
-  std::vector<std::byte*> targets;
   std::vector<size_t> ends{0};  // of each table's rows among those of the ssd tier, in the order of the ids
   for (size_t t = 0; t < tables.size(); ++t) {
-    const std::span<const int64_t> wanted = ids[t];
     const auto cold = [first_cold = tables[t]->table.ranges.cpu_end](int64_t id) { return id >= first_cold; };
-    targets.push_back(checked_target(tables[t]->table, wanted, outs[t]).data);
-    ends.push_back(ends.back() + static_cast<size_t>(std::count_if(wanted.begin(), wanted.end(), cold)));
+    expect_target(tables[t]->table, ids[t], outs[t]);
+    ends.push_back(ends.back() + static_cast<size_t>(std::count_if(ids[t].begin(), ids[t].end(), cold)));
   }
   TIERING_EXPECT(batch_rows == ends.back(), "ids: expected those that the batch was planned with");
   const bool whole = places.empty();
   std::vector<GatherStats> stats(tables.size());
   for (size_t t = 0; first && t < tables.size(); ++t) {
-    const auto own = whole ? slots.subspan(ends[t], ends[t + 1] - ends[t]) : std::span<const uint32_t>{};
-    stats[t] = tiering::gather(tables[t]->table, ids[t], own, known, targets[t], threads);
+    const SlotRows own{known, whole ? slots.subspan(ends[t], ends[t + 1] - ends[t]) : Places{}};
+    stats[t] = tiering::gather(tables[t]->table, ids[t], outs[t].data, threads, &own);
   }
   if (whole) return stats;
   std::vector<RowPlace> on_ssd(batch_rows), into;
   for (size_t t = 0, at = 0; t < tables.size(); at = ends[++t]) {
     const TieredTable& table = tables[t]->table;
-    const std::span<const int64_t> wanted = ids[t];
-    for (size_t i = 0; i < wanted.size() && at < ends[t + 1]; ++i)
-      if (wanted[i] >= table.ranges.cpu_end)
-        on_ssd[at++] = {targets[t] + static_cast<int64_t>(i) * table.rows.out_bytes, &table.rows};
+    for (size_t i = 0; i < ids[t].size() && at < ends[t + 1]; ++i)
+      if (ids[t][i] >= table.ranges.cpu_end)
+        on_ssd[at++] = {outs[t].data + static_cast<int64_t>(i) * table.rows.out_bytes, &table.rows};
     if (at < ends[t + 1]) changed_meanwhile();
   }
   for (const uint32_t place : places) into.push_back(on_ssd[place]);
@@ -115,11 +108,9 @@ std::vector<GatherStats> gather_from_slots(const Values<const std::byte, "arena"
 
 /// Writes for each id of each table the slot of its row, counted from the table's first; kNoSlot for rows of the ssd
 /// tier, which are those from `begins` on, that other parts have. Ids of memory tiers are left as they are.
-void spread_slots(const Values<const uint32_t, "slots">& taken_slots,
-                  const Values<const uint32_t, "places">& taken_places, size_t batch_rows,
-                  const std::vector<int64_t>& begins, const std::vector<uint32_t>& firsts, const IdLists& ids,
-                  const std::vector<Argument<Slots, "out">>& outs) {
-  const std::span<const uint32_t> slots = taken_slots, places = taken_places;
+void spread_slots(Places slots, Places places, size_t batch_rows, const std::vector<int64_t>& begins,
+                  const std::vector<uint32_t>& firsts, const IdLists& ids,
+                  const std::vector<std::span<uint32_t>>& outs) {
   check_part(slots, places, batch_rows, kNoSlot);
   const size_t tables = begins.size();
   TIERING_EXPECT(firsts.size() == tables && ids.size() == tables && outs.size() == tables,
@@ -127,13 +118,11 @@ void spread_slots(const Values<const uint32_t, "slots">& taken_slots,
   std::vector<uint32_t*> targets;  // of each row of the batch that lies on SSD
   std::vector<uint32_t> first_of;
   for (size_t t = 0; t < tables; ++t) {
-    const std::span<const int64_t> wanted = ids[t];
-    const std::span<uint32_t> out = outs[t];
-    TIERING_EXPECT(out.size() == wanted.size(), "outs: expected as many slots as ids");
-    for (size_t i = 0; i < wanted.size(); ++i) {
-      if (wanted[i] < begins[t]) continue;
-      out[i] = kNoSlot;
-      targets.push_back(&out[i]);
+    TIERING_EXPECT(outs[t].size() == ids[t].size(), "outs: expected as many slots as ids");
+    for (size_t i = 0; i < ids[t].size(); ++i) {
+      if (ids[t][i] < begins[t]) continue;
+      outs[t][i] = kNoSlot;
+      targets.push_back(&outs[t][i]);
       first_of.push_back(firsts[t]);
     }
   }
@@ -144,32 +133,35 @@ void spread_slots(const Values<const uint32_t, "slots">& taken_slots,
   }
 }
 
+using Arena = Array<std::span<std::byte>>;
+using Checksums = std::vector<Array<Places>>;
+
 /// The arrays that a buffer points to.
 struct BufferArrays {
-  Values<std::byte, "arena"> arena;
-  std::vector<Values<const uint32_t, "checksums">> checksums;
+  Arena arena;
+  Checksums checksums;
 };
 
 struct BoundBuffer : BufferArrays, RowBuffer {  // in this order: readers end before the arrays do
   std::vector<int64_t> begins;
 
   BoundBuffer(const Tables& tables, const std::vector<int64_t>& ssd_begins, const Shape& shape,
-              const std::vector<std::string>& images, const Pools& pools, const Values<std::byte, "arena">& memory,
-              const std::string& engine, const std::string& direct, int depth, int64_t max_read,
-              const std::vector<Values<const uint32_t, "checksums">>& sums)
+              const std::vector<std::string>& images, const Pools& pools, const Arena& memory,
+              const std::string& engine, const std::string& direct, int depth, int64_t max_read, const Checksums& sums)
       : BufferArrays{memory, sums},
         RowBuffer(ssd_rows(tables, shape, static_cast<int64_t>(images.size())), slot_pools(pools), images,
-                  parse_direct(direct), BufferOptions{engine, depth, max_read}, all(sums), memory.get().data()),
+                  parse_direct(direct), BufferOptions{engine, depth, max_read},
+                  value_of<PageChecksums>(sums, "checksums"), memory.get("arena").data()),
         begins(ssd_begins) {
     TIERING_EXPECT(begins.size() == tables.size(), "begins: expected one of each table");
-    const auto bytes = static_cast<int64_t>(memory.get().size());
+    const auto bytes = static_cast<int64_t>(memory.get("arena").size());
     TIERING_EXPECT(filled_by_caller() || bytes >= slots().bytes(), "arena: expected ", slots().bytes(),
                    " bytes, found ", bytes);
   }
 
-  bool add_ids(const IdLists& ids) { return add(rows_among(rows(), all(ids), begins)); }
+  bool add_ids(const IdLists& ids) { return add(rows_among(rows(), ids, begins)); }
 
-  bool add_rows(const Values<const uint32_t, "rows">& given) { return add(checked_rows(rows(), given)); }
+  bool add_rows(Places given) { return add(checked_rows(rows(), given)); }
 
   /// Table, rows and slots to fill; see next_fill().
   auto fill() {
@@ -231,8 +223,7 @@ Shaped<Buffer<int64_t>, 2> simulate_rounds(const Tables& tables, const Shape& sh
 }
 
 /// The parts in which a buffer with such slots takes a batch.
-std::vector<Buffer<uint32_t>> cut_rows(const Tables& tables, const Shape& shape, const Pools& pools,
-                                       const Values<const uint32_t, "batch">& batch) {
+std::vector<Buffer<uint32_t>> cut_rows(const Tables& tables, const Shape& shape, const Pools& pools, Places batch) {
   const SsdRows rows = ssd_rows(tables, shape, 1);
   std::vector<Buffer<uint32_t>> parts;
   for (const BatchPart& part : cut_batch(rows, slot_pools(pools), checked_rows(rows, batch)))
@@ -242,7 +233,7 @@ std::vector<Buffer<uint32_t>> cut_rows(const Tables& tables, const Shape& shape,
 
 Buffer<uint32_t> ssd_rows_among(const Tables& tables, const Shape& shape, const std::vector<int64_t>& begins,
                                 const IdLists& ids) {
-  return copied<const uint32_t>(rows_among(ssd_rows(tables, shape, 1), all(ids), begins));
+  return copied<const uint32_t>(rows_among(ssd_rows(tables, shape, 1), ids, begins));
 }
 
 }  // namespace
@@ -255,16 +246,16 @@ void bind_lookahead(nb::module_& m) {
       },
       "tables"_a, "shape"_a, "num_images"_a, "depth"_a, "max_read"_a);
   m.def("lookahead_state_bytes", &LookaheadPlan::state_bytes, "rows"_a, "slots"_a);
-  m.def("ssd_rows_among", &ssd_rows_among, "tables"_a, "shape"_a, "begins"_a, "ids"_a, Release());
-  m.def("cut_batch", &cut_rows, "tables"_a, "shape"_a, "pools"_a, "batch"_a, Release());
-  m.def("gather_from_slots", &gather_from_slots, "arena"_a, "pools"_a, "slots"_a, "places"_a, "batch_rows"_a, "first"_a,
-        "tables"_a, "ids"_a, "outs"_a, "threads"_a = 1, Release());
-  m.def("spread_slots", &spread_slots, "slots"_a, "places"_a, "batch_rows"_a, "begins"_a, "firsts"_a, "ids"_a, "outs"_a,
-        Release());
+  define(m, "ssd_rows_among", &ssd_rows_among, "tables"_a, "shape"_a, "begins"_a, "ids"_a);
+  define(m, "cut_batch", &cut_rows, "tables"_a, "shape"_a, "pools"_a, "batch"_a);
+  define(m, "gather_from_slots", &gather_from_slots, "arena"_a, "pools"_a, "slots"_a, "places"_a, "batch_rows"_a,
+         "first"_a, "tables"_a, "ids"_a, "outs"_a, "threads"_a = 1);
+  define(m, "spread_slots", &spread_slots, "slots"_a, "places"_a, "batch_rows"_a, "begins"_a, "firsts"_a, "ids"_a,
+         "outs"_a);
   m.attr("NO_SLOT") = kNoSlot;
-  m.def("simulate_rounds", &simulate_rounds, "tables"_a, "shape"_a, "num_images"_a, "pools"_a, "window"_a, "horizon"_a,
-        "batches"_a, "gaps"_a, "align"_a = 4096, "max_read"_a = BufferOptions{}.max_read,
-        "epoch_ends"_a = std::vector<int64_t>(), Release());
+  define(m, "simulate_rounds", &simulate_rounds, "tables"_a, "shape"_a, "num_images"_a, "pools"_a, "window"_a,
+         "horizon"_a, "batches"_a, "gaps"_a, "align"_a = 4096, "max_read"_a = BufferOptions{}.max_read,
+         "epoch_ends"_a = std::vector<int64_t>());
 
   nb::class_<BufferCounters>(m, "BufferCounters")
       .def_ro("batches", &BufferCounters::batches)
@@ -278,16 +269,15 @@ void bind_lookahead(nb::module_& m) {
       .def_ro("wait_nanoseconds", &BufferCounters::wait_nanoseconds)
       .def_ro("idle_nanoseconds", &BufferCounters::idle_nanoseconds);
 
-  nb::class_<BoundBuffer>(m, "RowBuffer")
+  nb::class_<BoundBuffer> buffer(m, "RowBuffer");
+  buffer
       .def(nb::init<const Tables&, const std::vector<int64_t>&, const Shape&, const std::vector<std::string>&,
-                    const Pools&, const Values<std::byte, "arena">&, const std::string&, const std::string&, int,
-                    int64_t, const std::vector<Values<const uint32_t, "checksums">>&>(),
+                    const Pools&, const Arena&, const std::string&, const std::string&, int, int64_t,
+                    const Checksums&>(),
            "tables"_a, "begins"_a, "shape"_a, "images"_a, "pools"_a, "arena"_a, "engine"_a = "auto",
            "direct"_a = "auto", "depth"_a = BufferOptions{}.depth, "max_read"_a = BufferOptions{}.max_read,
            "checksums"_a = nb::make_tuple())
       .def("begin", &BoundBuffer::begin, "window"_a, "horizon"_a, "gap"_a, "growing"_a = false, Release())
-      .def("add", &BoundBuffer::add_ids, "ids"_a, Release())
-      .def("add_rows", &BoundBuffer::add_rows, "rows"_a, Release())
       .def("end", &BoundBuffer::end, Release())
       .def("stop", &BoundBuffer::stop, Release())
       .def("cancel", &BoundBuffer::cancel, Release())
@@ -302,4 +292,6 @@ void bind_lookahead(nb::module_& m) {
       .def_prop_ro("direct", &BoundBuffer::direct)
       .def_prop_ro("note", &BoundBuffer::note)
       .def_prop_ro("bad_page", &BoundBuffer::bad_page, Release());
+  define(buffer, "add", &BoundBuffer::add_ids, "ids"_a);
+  define(buffer, "add_rows", &BoundBuffer::add_rows, "rows"_a);
 }

@@ -9,31 +9,18 @@ using namespace tiering::bind;
 
 namespace {
 
-using Offsets = Values<const int64_t, "indptr">;
-using Weights = Argument<WeightArray, "weights">;
-using Keys = Argument<IdSpan, "node_keys">;
-using Relation = std::tuple<std::string, int, int, Offsets, Argument<IdSpan, "indices">, std::optional<Weights>>;
-using Times = Values<const int64_t, "times">;
-using Subgraphs = std::tuple<bool, bool, bool, bool, int64_t, std::vector<std::optional<Times>>>;
+using Ids = std::span<const int64_t>;
+using Relation = std::tuple<std::string, int, int, Array<Ids>, Array<IdSpan>, std::optional<Array<WeightArray>>>;
+using Subgraphs = std::tuple<bool, bool, bool, bool, int64_t, std::vector<std::optional<Array<Ids>>>>;
+using Keys = std::vector<std::optional<Array<IdSpan>>>;
 using Walks = std::tuple<int64_t, int64_t, double, std::vector<std::vector<int>>>;
-using Seeds = std::vector<Values<const int64_t, "seeds">>;
-using Clocks = std::vector<Times>;
-using Epoch = std::vector<std::tuple<Values<const int64_t, "seeds">, Values<const int64_t, "offsets">>>;
-using Counters = std::vector<Values<int64_t, "counters">>;
+using Epoch = std::vector<std::tuple<Array<Ids>, Array<Ids>>>;
+using Counters = std::vector<std::span<int64_t>>;
 
 using Edges = std::tuple<GrowingArray<int32_t>, GrowingArray<int32_t>, std::optional<GrowingArray<int64_t>>,
                          std::optional<GrowingArray<float>>>;
 using Batch = std::tuple<std::vector<GrowingArray<int64_t>>, std::vector<std::vector<int64_t>>,
                          std::vector<std::vector<Edges>>, std::vector<GrowingArray<int64_t>>>;
-
-Rule parse_rule(const std::string& name) {
-  if (name == "uniform") return Rule::uniform;
-  if (name == "replacement") return Rule::replacement;
-  if (name == "weighted") return Rule::weighted;
-  if (name == "pinsage") return Rule::pinsage;
-  if (name == "ladies") return Rule::ladies;
-  throw InputError("rule: expected uniform, replacement, weighted, pinsage or ladies, found " + name);
-}
 
 WalkRule parse_walks(const Walks& walks) {
   const auto& [num_walks, walk_length, restart, metapaths] = walks;
@@ -45,9 +32,8 @@ class BoundSampler {
  public:
   BoundSampler(std::vector<std::string> type_names, std::vector<int64_t> num_nodes,
                const std::vector<Relation>& relations, std::vector<std::vector<int64_t>> fanouts,
-               const std::string& frontier, const std::vector<std::optional<Keys>>& node_keys, uint64_t seed,
-               const std::string& rule, const std::optional<Walks>& walks, Threads threads,
-               const std::optional<Subgraphs>& subgraphs)
+               const std::string& frontier, const Keys& node_keys, uint64_t seed, const std::string& rule,
+               const std::optional<Walks>& walks, int threads, const std::optional<Subgraphs>& subgraphs)
       : relations_(relations), node_keys_(node_keys), subgraphs_(subgraphs) {
     SamplerConfig config;
     config.type_names = std::move(type_names);
@@ -56,23 +42,28 @@ class BoundSampler {
     config.seed = seed;
     TIERING_EXPECT(frontier == "all" || frontier == "new", "frontier: expected all or new, found " + frontier);
     config.frontier = frontier == "all" ? Frontier::all : Frontier::only_new;
-    config.rule = parse_rule(rule);
+    config.rule = parse_rule(rule, kNumRules);
     if (walks) config.walks = parse_walks(*walks);
     for (const auto& [name, src, dst, indptr, indices, weights] : relations_) {
-      const auto offsets = indptr.get();
+      const auto offsets = indptr.get("indptr");
       TIERING_EXPECT(dst >= 0 && static_cast<size_t>(dst) < config.num_nodes.size() &&
-                         static_cast<int64_t>(offsets.size()) - 1 == config.num_nodes[static_cast<size_t>(dst)],
+                         static_cast<int64_t>(offsets.size()) - 1 == config.num_nodes[dst],
                      "indptr: expected one entry per destination node and one more, found ", offsets.size());
-      config.relations.push_back(
-          {src, dst, offsets.data(), indices, weights ? weights->get() : WeightArray{}, {}, name});
+      config.relations.push_back({src,
+                                  dst,
+                                  offsets.data(),
+                                  indices.get("indices"),
+                                  weights ? weights->get("weights") : WeightArray{},
+                                  {},
+                                  name});
     }
     if (subgraphs_) use_subgraphs(config);
-    for (const auto& keys : node_keys_) config.node_keys.push_back(keys ? keys->get() : IdSpan{});
-    sampler_ = std::make_unique<Sampler>(std::move(config), threads);
+    for (const auto& keys : node_keys_) config.node_keys.push_back(keys ? keys->get("node_keys") : IdSpan{});
+    sampler_ = std::make_unique<Sampler>(std::move(config), std::max(threads, 1));
   }
 
-  Batch sample(const Seeds& seeds, uint64_t epoch, uint64_t batch, bool want_positions, const Clocks& times) {
-    SampledBatch sampled = sampler_->sample(all(seeds), epoch, batch, want_positions, all(times));
+  Batch sample(const BatchSeeds& seeds, uint64_t epoch, uint64_t batch, bool want_positions, const SeedTimes& times) {
+    SampledBatch sampled = sampler_->sample(seeds, epoch, batch, want_positions, times);
     std::vector<std::vector<Edges>> hops;
     for (auto& hop : sampled.hops) {
       auto& groups = hops.emplace_back();
@@ -85,18 +76,18 @@ class BoundSampler {
     return {std::move(sampled.nodes), std::move(sampled.num_nodes), std::move(hops), std::move(sampled.instances)};
   }
 
-  std::vector<GrowingArray<int64_t>> sample_nodes(const Seeds& seeds, uint64_t epoch, uint64_t batch,
+  std::vector<GrowingArray<int64_t>> sample_nodes(const BatchSeeds& seeds, uint64_t epoch, uint64_t batch,
                                                   const Counters& features, const Counters& adjacency,
-                                                  const Clocks& times) {
-    if (features.empty()) return sampler_->sample_nodes(all(seeds), epoch, batch, nullptr, all(times));
+                                                  const SeedTimes& times) {
+    if (features.empty()) return sampler_->sample_nodes(seeds, epoch, batch, nullptr, times);
     const AccessCounts counts = view_counts(features, adjacency);
-    return sampler_->sample_nodes(all(seeds), epoch, batch, &counts, all(times));
+    return sampler_->sample_nodes(seeds, epoch, batch, &counts, times);
   }
 
   void count_accesses(const Epoch& seeds, uint64_t epoch, int64_t first, int64_t last, const Counters& features,
-                      const Counters& adjacency, Threads threads, const Clocks& times) {
+                      const Counters& adjacency, int threads, const SeedTimes& times) {
     EpochSeeds views = view_epoch(seeds);
-    views.times = all(times);
+    views.times = times;
     sampler_->count_accesses(views, epoch, first, last, view_counts(features, adjacency), threads);
   }
 
@@ -108,13 +99,13 @@ class BoundSampler {
     config.time = {real, last, window};
     TIERING_EXPECT(times.empty() || times.size() == config.relations.size(), "times: expected one entry per relation");
     for (size_t r = 0; r < times.size(); ++r)
-      if (times[r]) config.relations[r].times = times[r]->get();
+      if (times[r]) config.relations[r].times = times[r]->get("times");
   }
 
   static EpochSeeds view_epoch(const Epoch& epoch) {
     EpochSeeds views;
     for (const auto& [seeds, of_batches] : epoch) {
-      const auto ids = seeds.get(), offsets = of_batches.get();
+      const auto ids = seeds.get("seeds"), offsets = of_batches.get("offsets");
       TIERING_EXPECT(!offsets.empty() && offsets[0] >= 0, "offsets: expected at least one entry, the first 0");
       for (size_t i = 0; i + 1 < offsets.size(); ++i)
         TIERING_EXPECT(offsets[i] <= offsets[i + 1], "offsets: entry ", i + 1, " decreases");
@@ -129,8 +120,7 @@ class BoundSampler {
   AccessCounts view_counts(const Counters& features, const Counters& adjacency) const {
     const SamplerConfig& config = sampler_->config();
     std::vector<int64_t> destinations;
-    for (const auto& relation : config.relations)
-      destinations.push_back(config.num_nodes[static_cast<size_t>(relation.dst_type)]);
+    for (const auto& relation : config.relations) destinations.push_back(config.num_nodes[relation.dst_type]);
     return {view_counters(features, config.num_nodes, "features"), view_counters(adjacency, destinations, "adjacency")};
   }
 
@@ -149,45 +139,41 @@ class BoundSampler {
   }
 
   std::vector<Relation> relations_;  // keep the arrays alive
-  std::vector<std::optional<Keys>> node_keys_;
+  Keys node_keys_;
   std::optional<Subgraphs> subgraphs_;
   std::unique_ptr<Sampler> sampler_;
 };
+
+Buffer<uint64_t> sum_weights(Ids indptr, WeightArray weights, const std::string& what, int threads) {
+  TIERING_EXPECT(!indptr.empty(), "indptr: expected at least one entry");
+  const RelationView relation{.indptr = indptr.data(), .indices = {.size = weights.size}, .weights = weights};
+  return cumulative_weights(relation, static_cast<int64_t>(indptr.size()) - 1, what, threads);
+}
 
 }  // namespace
 
 void bind_sampling(nb::module_& m) {
   m.attr("MOST_VISITS") = WalkRule::kMostVisits;
-  nb::class_<BoundSampler>(m, "Sampler")
-      .def(nb::init<std::vector<std::string>, std::vector<int64_t>, const std::vector<Relation>&,
-                    std::vector<std::vector<int64_t>>, const std::string&, const std::vector<std::optional<Keys>>&,
-                    uint64_t, const std::string&, const std::optional<Walks>&, Threads,
-                    const std::optional<Subgraphs>&>(),
-           "type_names"_a, "num_nodes"_a, "relations"_a, "fanouts"_a, "frontier"_a, "node_keys"_a, "seed"_a,
-           "rule"_a = "uniform", "walks"_a = nb::none(), "threads"_a = 1, "subgraphs"_a = nb::none(), Release())
-      .def("sample", &BoundSampler::sample, "seeds"_a, "epoch"_a, "batch"_a, "want_positions"_a = false,
-           "times"_a = nb::tuple(), Release())
-      .def("sample_nodes", &BoundSampler::sample_nodes, "seeds"_a, "epoch"_a, "batch"_a, "features"_a, "adjacency"_a,
-           "times"_a = nb::tuple(), Release())
-      .def("count_accesses", &BoundSampler::count_accesses, "seeds"_a, "epoch"_a, "first"_a, "last"_a, "features"_a,
-           "adjacency"_a, "threads"_a, "times"_a = nb::tuple(), Release());
-  m.def(
-      "cumulative_weights",
-      [](const Offsets& indptr, const Weights& given, const std::string& what, Threads threads) {
-        const std::span<const int64_t> offsets = indptr;
-        TIERING_EXPECT(!offsets.empty(), "indptr: expected at least one entry");
-        const WeightArray weights = given;
-        const RelationView relation{.indptr = offsets.data(), .indices = {.size = weights.size}, .weights = weights};
-        return cumulative_weights(relation, static_cast<int64_t>(offsets.size()) - 1, what, threads);
+  nb::class_<BoundSampler> sampler(m, "Sampler");
+  sampler.def(nb::init<std::vector<std::string>, std::vector<int64_t>, const std::vector<Relation>&,
+                       std::vector<std::vector<int64_t>>, const std::string&, const Keys&, uint64_t, const std::string&,
+                       const std::optional<Walks>&, int, const std::optional<Subgraphs>&>(),
+              "type_names"_a, "num_nodes"_a, "relations"_a, "fanouts"_a, "frontier"_a, "node_keys"_a, "seed"_a,
+              "rule"_a = "uniform", "walks"_a = nb::none(), "threads"_a = 1, "subgraphs"_a = nb::none(), Release());
+  define(sampler, "sample", &BoundSampler::sample, "seeds"_a, "epoch"_a, "batch"_a, "want_positions"_a = false,
+         "times"_a = nb::tuple());
+  define(sampler, "sample_nodes", &BoundSampler::sample_nodes, "seeds"_a, "epoch"_a, "batch"_a, "features"_a,
+         "adjacency"_a, "times"_a = nb::tuple());
+  define(sampler, "count_accesses", &BoundSampler::count_accesses, "seeds"_a, "epoch"_a, "first"_a, "last"_a,
+         "features"_a, "adjacency"_a, "threads"_a, "times"_a = nb::tuple());
+  define(m, "cumulative_weights", &sum_weights, "indptr"_a, "weights"_a, "what"_a, "threads"_a = 1);
+  define(
+      m, "unique_ids",
+      +[](Ids ids, int64_t num_nodes) {
+        UniqueIds found = unique_ids(ids, num_nodes);
+        return std::pair(std::move(found.ids), std::move(found.positions));
       },
-      "indptr"_a, "weights"_a, "what"_a, "threads"_a = 1, Release());
-  m.def(
-      "unique_ids",
-      [](const Values<const int64_t, "ids">& ids, int64_t num_nodes) {
-        UniqueIds found = unique_ids(ids.get(), num_nodes);
-        return std::make_pair(std::move(found.ids), std::move(found.positions));
-      },
-      "ids"_a, "num_nodes"_a, Release());
+      "ids"_a, "num_nodes"_a);
   m.def("epoch_order", &epoch_order, "n"_a, "seed"_a, "epoch"_a, Release());
   m.def("torch_permutation", &torch_permutation, "n"_a, "seed"_a, Release());
 }

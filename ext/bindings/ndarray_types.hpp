@@ -100,44 +100,83 @@ template <typename View>
   requires requires { typename View::element_type; }
 inline constexpr bool kWritten<View> = !std::is_const_v<typename View::element_type>;
 
-/// The name of an argument, as messages say it.
-template <size_t kSize>
-struct Name {
-  char text[kSize];
-  constexpr Name(const char (&given)[kSize]) { std::copy_n(given, kSize, text); }  // NOLINT: written as text
-};
-
-/// An array that an argument called kName gave. Checked where it is viewed.
-template <typename View, Name kName>
-struct Argument {
+/// An array that Python gave. Checked where it is viewed; `name` begins the message.
+template <typename View>
+struct Array {
   AnyArray array;
 
-  View get() const {
+  View get(const char* name) const {
     View view{};
-    bind::view(array, kName.text, view);
+    bind::view(array, name, view);
     return view;
   }
-  operator View() const { return get(); }  // NOLINT: callers hand it on as the view
 };
 
-template <Name kName>
-using Ids = Argument<IdSpan, kName>;
-template <typename T, Name kName>
-using Values = Argument<std::span<T>, kName>;
+/// How Python gives a view, a list of views, or perhaps a view; other types are given as they are.
+template <typename T>
+struct GivenAs {
+  using Type = T;
+};
+template <typename View>
+  requires requires(View& out) { view(AnyArray(), "", out); }
+struct GivenAs<View> {
+  using Type = Array<View>;
+};
+template <typename T>
+struct GivenAs<std::vector<T>> {
+  using Type = std::vector<typename GivenAs<T>::Type>;
+};
+template <typename T>
+struct GivenAs<std::optional<T>> {
+  using Type = std::optional<typename GivenAs<T>::Type>;
+};
+template <typename T>
+inline constexpr bool kAsItIs = std::is_same_v<typename GivenAs<std::remove_cvref_t<T>>::Type, std::remove_cvref_t<T>>;
+template <typename T>
+using Given = std::conditional_t<kAsItIs<T>, T, const typename GivenAs<std::remove_cvref_t<T>>::Type&>;
 
-/// The views of arguments that were given as a list.
-template <typename View, Name kName>
-std::vector<View> all(const std::vector<Argument<View, kName>>& arguments) {
-  return {arguments.begin(), arguments.end()};
+/// The value of an argument called `name`.
+template <typename T>
+std::conditional_t<kAsItIs<T>, T, std::remove_cvref_t<T>> value_of(Given<T> given, const char* name) {
+  using Value = std::remove_cvref_t<T>;
+  if constexpr (std::is_same_v<T, int>)
+    TIERING_EXPECT(given >= 1 || name != std::string_view("threads"), "threads: expected at least 1, found ", given);
+  if constexpr (kAsItIs<T>) {
+    return static_cast<T&&>(given);
+  } else if constexpr (requires { given.array; }) {
+    return given.get(name);
+  } else if constexpr (requires { given.has_value(); }) {
+    return given ? Value(value_of<typename Value::value_type>(*given, name)) : Value();
+  } else {
+    Value values;
+    for (const auto& each : given) values.push_back(value_of<typename Value::value_type>(each, name));
+    return values;
+  }
 }
 
-struct Threads {
-  int count = 1;
-  operator int() const {  // NOLINT: callers hand it on as the number
-    TIERING_EXPECT(count >= 1, "threads: expected at least 1, found ", count);
-    return count;
-  }
-};
+template <typename Return, typename... T, typename Scope, typename Function, typename... Names>
+void define_as(Scope& scope, const char* name, Function function, const Names&... names) {
+  static_assert(sizeof...(T) - sizeof...(Names) <= 1, "each argument has a name, but for the object of a method");
+  scope.def(
+      name,
+      [function, named = std::array{"self", names.name_...}](Given<T>... given) -> Return {
+        const char* const* called = named.data() + (sizeof...(Names) + 1 - sizeof...(T));
+        return [&]<size_t... i>(std::index_sequence<i...>) -> Return {
+          return std::invoke(function, value_of<T>(static_cast<Given<T>&&>(given), called[i])...);
+        }(std::index_sequence_for<T...>());
+      },
+      names..., Release());
+}
+
+/// Binds a function or method; its arrays are checked, under the names of its arguments, and it runs without the GIL.
+template <typename Scope, typename Return, typename... T, typename... Names>
+void define(Scope& scope, const char* name, Return (*function)(T...), const Names&... names) {
+  define_as<Return, T...>(scope, name, function, names...);
+}
+template <typename Scope, typename Return, typename Self, typename... T, typename... Names>
+void define(Scope& scope, const char* name, Return (Self::*method)(T...), const Names&... names) {
+  define_as<Return, Self&, T...>(scope, name, method, names...);
+}
 
 /// Memory that Python gets as an array of several dimensions.
 template <typename Memory, size_t kDimensions>
@@ -175,28 +214,15 @@ nb::handle to_numpy(Shaped<Memory, kDimensions>&& given) {
 
 namespace nanobind::detail {
 
-template <typename View, tiering::bind::Name kName>
-struct type_caster<tiering::bind::Argument<View, kName>> {
-  using Given = tiering::bind::Argument<View, kName>;
-  NB_TYPE_CASTER(Given, tiering::bind::view_name<View>())
+template <typename View>
+struct type_caster<tiering::bind::Array<View>> {
+  NB_TYPE_CASTER(tiering::bind::Array<View>, tiering::bind::view_name<View>())
 
   bool from_python(handle source, auto flags, cleanup_list* cleanup) noexcept {
     using namespace tiering::bind;
     make_caster<std::conditional_t<kWritten<View>, AnyMutableArray, AnyArray>> caster;
     if (!caster.from_python(source, flags, cleanup)) return false;
     value.array = AnyArray(caster.value);
-    return true;
-  }
-};
-
-template <>
-struct type_caster<tiering::bind::Threads> {
-  NB_TYPE_CASTER(tiering::bind::Threads, const_name("int"))
-
-  bool from_python(handle source, auto flags, cleanup_list* cleanup) noexcept {
-    make_caster<int> caster;
-    if (!caster.from_python(source, flags, cleanup)) return false;
-    value.count = caster.value;
     return true;
   }
 };

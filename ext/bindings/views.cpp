@@ -77,21 +77,20 @@ void view(const AnyArray& a, const char* name, NumberRows& out) {
 }
 
 void view(const AnyArray& a, const char* name, RowsView& out) {
-  expect(a.ndim() == 2 && of<uint8_t>(a), a, name, "2-D uint8 array (rows, row_bytes)");
-  expect(gapless(a), a, name, "C-contiguous 2-D uint8 array (rows, row_bytes)");
+  expect(a.ndim() == 2 && of<uint8_t>(a) && gapless(a), a, name, "C-contiguous 2-D uint8 array (rows, row_bytes)");
   out = {static_cast<const std::byte*>(a.data()), size(a, 0), size(a, 1)};
 }
 
 void view(const AnyArray& a, const char* name, EdgeValues& out) {
   expect(a.ndim() == 2 && of<uint8_t>(a) && a.shape(1) > 0 && (a.shape(1) == 1 || a.stride(1) == 1), a, name,
          "uint8 array of shape (edges, bytes of a value)");
-  out = {static_cast<const std::byte*>(a.data()), size(a, 1), a.stride(0)};
+  out = {static_cast<const std::byte*>(a.data()), size(a, 1), a.stride(0), size(a, 0)};
 }
 
 void view(const AnyArray& a, const char* name, RowsTarget& out) {
   expect(a.ndim() == 2 && of<uint8_t>(a) && (a.size() == 0 || a.shape(1) == 1 || a.stride(1) == 1), a, name,
          "2-D uint8 array, contiguous within a row");
-  out = {static_cast<std::byte*>(const_cast<void*>(a.data())), size(a, 0), a.stride(0)};
+  out = {static_cast<std::byte*>(const_cast<void*>(a.data())), size(a, 0), a.stride(0), size(a, 1)};
 }
 
 }  // namespace tiering::bind

@@ -20,7 +20,7 @@ void run_team(int threads, const std::function<void(int)>& body) {
     try {
       body(t);
     } catch (...) {
-      errors[static_cast<size_t>(t)] = std::current_exception();
+      errors[t] = std::current_exception();
     }
   };
   std::vector<std::thread> team;

@@ -74,7 +74,7 @@ void test_gather(int64_t row_bytes, int64_t stride) {
   for (int64_t i = 0; i < wanted; ++i) ids.push_back(static_cast<int64_t>(random() % rows));
   check_threads([&](int threads) {
     std::vector<std::byte> out(static_cast<size_t>(wanted * stride), std::byte{0xee});
-    gather_rows({table.data(), rows, row_bytes}, span_of(ids), {out.data(), wanted, stride}, threads);
+    gather_rows({table.data(), rows, row_bytes}, span_of(ids), {out.data(), wanted, stride, row_bytes}, threads);
     return out;
   });
 }

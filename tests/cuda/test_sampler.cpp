@@ -106,9 +106,7 @@ cuda::GpuSamplerConfig device_config(const Graph& graph, const Case& c, Device& 
   config.num_nodes = graph.num_nodes;
   config.fanouts = c.fanouts;
   config.only_new = c.frontier == Frontier::only_new;
-  config.rule = c.rule == Rule::uniform       ? cuda::DrawRule::uniform
-                : c.rule == Rule::replacement ? cuda::DrawRule::replacement
-                                              : cuda::DrawRule::weighted;
+  config.rule = c.rule;
   config.seed = 11;
   config.positions = true;
   const int64_t local_keys = 300;

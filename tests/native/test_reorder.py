@@ -138,7 +138,7 @@ def test_gather_names_what_does_not_fit():
         ((table, np.array([0]), out), "out has 2 rows for 1 ids"),
         ((table[:, ::2], np.array([0, 1]), out), "table: expected C-contiguous"),
         ((table, np.array([0, 1]), out[:, :4]), "out: expected 2-D uint8 array with rows as long as"),
-        ((table.astype(np.int8), np.array([0, 1]), out), "table: expected 2-D uint8 array"),
+        ((table.astype(np.int8), np.array([0, 1]), out), "table: expected C-contiguous 2-D uint8 array"),
     ]:
         with pytest.raises(ValueError, match=message):
             native.gather_rows(*arguments)

@@ -20,7 +20,6 @@ template <typename T>
 Address address(T* pointer) {
   return reinterpret_cast<Address>(pointer);
 }
-inline cudaStream_t stream_of(Address handle) { return reinterpret_cast<cudaStream_t>(handle); }
 
 /// Something of one device: it is made, used and given back with that device as the current one.
 template <typename T>
@@ -53,7 +52,16 @@ T from_given(Given<T> given) {
     return given;
 }
 
-/// A method of something of one device, for Python.
+/// A function for Python of something that belongs to a device, with that device as the current one.
+template <typename Self, typename Return, typename... Arguments>
+auto on_device(Return (*function)(Self&, Arguments...)) {
+  return [function](Self& self, Given<Arguments>... given) {
+    const DeviceScope scope(self.device);
+    return function(self, from_given<Arguments>(given)...);
+  };
+}
+
+/// A method of something of one device.
 template <typename T, typename Return, typename... Arguments>
 auto on_device(Return (T::*method)(Arguments...) const) {
   return [method](const OnDevice<T>& self, Given<Arguments>... given) {

@@ -1,9 +1,7 @@
 // Drives for Python: memory crosses as addresses.
-#include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <memory>
 #include <tiering/cuda/drives.hpp>
 
 #include "addresses.hpp"
@@ -33,21 +31,15 @@ void bind_drives(nb::module_& m) {
             new (self) Bound(device, std::move(drives), page_bytes, image_bytes, patience);
           },
           "device"_a, "paths"_a, "page_bytes"_a, "image_bytes"_a, "patience"_a, Release())
-      .def(
-          "read",
-          [](Bound& self, Address rows, Address targets, Address count, Address out, Address stream, int64_t row_bytes,
-             int64_t first_unit, int64_t stride, int64_t rows_per_unit, int64_t unit_bytes) {
-            const DeviceScope scope(self.device);
-            self.held->read({{first_unit, stride, rows_per_unit, unit_bytes, 0, 0},
-                             row_bytes,
-                             pointer<const int64_t>(rows),
-                             pointer<const uint32_t>(targets),
-                             pointer<const uint32_t>(count),
-                             pointer<std::byte>(out)},
-                            stream_of(stream));
-          },
-          "rows"_a, "targets"_a, "count"_a, "out"_a, "stream"_a, "row_bytes"_a, "first_unit"_a, "stride"_a,
-          "rows_per_unit"_a, "unit_bytes"_a, Release())
+      .def("read",
+           on_device(+[](Bound& self, const int64_t* rows, const uint32_t* targets, const uint32_t* count,
+                         std::byte* out, cudaStream_t stream, int64_t row_bytes, int64_t first_unit, int64_t stride,
+                         int64_t rows_per_unit, int64_t unit_bytes) {
+             const SsdGeometry geometry{first_unit, stride, rows_per_unit, unit_bytes, 0, 0};
+             self.held->read({geometry, row_bytes, rows, targets, count, out}, stream);
+           }),
+           "rows"_a, "targets"_a, "count"_a, "out"_a, "stream"_a, "row_bytes"_a, "first_unit"_a, "stride"_a,
+           "rows_per_unit"_a, "unit_bytes"_a, Release())
       .def("stop", [](Bound& self) { self.held->stop(); });
 }
 

@@ -6,6 +6,7 @@
 
 #include <tiering/cuda/sampler.hpp>
 #include <tiering/errors.hpp>
+#include <tiering/sampling/sampler.hpp>
 
 #include "addresses.hpp"
 
@@ -36,13 +37,6 @@ AdjacencyTable<Index> table(const Adjacency& given) {
 /// (keys in the memory of the GPU, how many, keys in host memory, int64 keys).
 using Keys = std::tuple<Address, int64_t, Address, bool>;
 
-DrawRule parse_rule(const std::string& name) {
-  if (name == "uniform") return DrawRule::uniform;
-  if (name == "replacement") return DrawRule::replacement;
-  TIERING_EXPECT(name == "weighted", "rule: expected uniform, replacement or weighted, found " + name);
-  return DrawRule::weighted;
-}
-
 GpuSamplerConfig make_config(std::vector<int64_t> num_nodes, const std::vector<Adjacency>& relations,
                              std::vector<std::vector<int64_t>> fanouts, bool only_new, const std::string& rule,
                              const std::vector<Keys>& node_keys, uint64_t seed, bool positions, int max_sms) {
@@ -50,7 +44,7 @@ GpuSamplerConfig make_config(std::vector<int64_t> num_nodes, const std::vector<A
   config.num_nodes = std::move(num_nodes);
   config.fanouts = std::move(fanouts);
   config.only_new = only_new;
-  config.rule = parse_rule(rule);
+  config.rule = parse_rule(rule, kNumListRules);
   config.seed = seed;
   config.positions = positions;
   config.max_sms = max_sms;
@@ -83,24 +77,19 @@ void bind_sampler(nb::module_& m) {
           },
           "device"_a, "num_nodes"_a, "relations"_a, "fanouts"_a, "only_new"_a, "rule"_a, "node_keys"_a, "seed"_a,
           "positions"_a = false, "max_sms"_a = 0, Release())
-      .def(
-          "start",
-          [](BoundSampler& self, const std::vector<std::tuple<Address, int64_t>>& seeds, uint64_t epoch, uint64_t batch,
-             Address stream) {
-            std::vector<GpuSeeds> lists;
-            for (const auto& [ids, size] : seeds) lists.push_back({pointer<const int64_t>(ids), size});
-            const DeviceScope scope(self.device);
-            self.held->start(lists, epoch, batch, stream_of(stream));
-          },
-          "seeds"_a, "epoch"_a, "batch"_a, "stream"_a, Release())
-      .def(
-          "finish",
-          [](BoundSampler& self) {
-            const DeviceScope scope(self.device);
-            GpuBatchSizes sizes = self.held->finish();
-            return std::pair(std::move(sizes.num_nodes), std::move(sizes.num_edges));
-          },
-          Release())
+      .def("start",
+           on_device(+[](BoundSampler& self, std::vector<std::tuple<Address, int64_t>> seeds, uint64_t epoch,
+                         uint64_t batch, cudaStream_t stream) {
+             std::vector<GpuSeeds> lists;
+             for (const auto& [ids, size] : seeds) lists.push_back({pointer<const int64_t>(ids), size});
+             self.held->start(lists, epoch, batch, stream);
+           }),
+           "seeds"_a, "epoch"_a, "batch"_a, "stream"_a, Release())
+      .def("finish", on_device(+[](BoundSampler& self) {
+             GpuBatchSizes sizes = self.held->finish();
+             return std::pair(std::move(sizes.num_nodes), std::move(sizes.num_edges));
+           }),
+           Release())
       .def("write_nodes", on_device(&GpuSampler::write_nodes), "node_type"_a, "out"_a, "stream"_a, Release())
       .def("write_edges", on_device(&GpuSampler::write_edges), "hop"_a, "relation"_a, "out"_a, "stream"_a, Release())
       .def("write_positions", on_device(&GpuSampler::write_positions), "hop"_a, "relation"_a, "out"_a, "stream"_a,

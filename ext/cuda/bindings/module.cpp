@@ -1,14 +1,13 @@
 // The Python module of the CUDA part: converts, releases the GIL, calls. Memory crosses as addresses, streams as
 // handles, so that neither torch nor any other array library is linked.
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/array.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
-#include <algorithm>
-#include <cstring>
 #include <tiering/codec/rows.hpp>
 #include <tiering/cuda/row_requests.hpp>
 #include <tiering/errors.hpp>
@@ -118,11 +117,10 @@ void bind_memory(nb::module_& m) {
       .def_prop_ro("address", [](const Device& d) { return address(d.held->data()); })
       .def_prop_ro("nbytes", [](const Device& d) { return d.held->size(); })
       .def_ro("device", &Device::device)
-      .def("share", [](const Device& d) {
-        const DeviceScope scope(d.device);
-        const cudaIpcMemHandle_t handle = d.held->share();
-        return nb::bytes(reinterpret_cast<const char*>(&handle), sizeof handle);
-      });
+      .def("share", on_device(+[](const Device& d) {
+             const cudaIpcMemHandle_t handle = d.held->share();
+             return nb::bytes(reinterpret_cast<const char*>(&handle), sizeof handle);
+           }));
   using Pinned = OnDevice<PinnedMemory>;
   nb::class_<Pinned>(m, "PinnedMemory")
       .def(nb::init<int, int64_t>(), "device"_a, "nbytes"_a, Release())
@@ -158,7 +156,7 @@ void bind_memory(nb::module_& m) {
       "copy",
       [](int device, Address into, Address from, int64_t nbytes, Address stream) {
         const DeviceScope scope(device);
-        copy_async(pointer<void>(into), pointer<void>(from), nbytes, stream_of(stream), "copying");
+        copy_async(pointer<void>(into), pointer<void>(from), nbytes, pointer<CUstream_st>(stream), "copying");
       },
       "device"_a, "into"_a, "source"_a, "nbytes"_a, "stream"_a, Release());
 }
@@ -179,7 +177,7 @@ void bind_streams(nb::module_& m) {
       "wait_event",
       [](Address stream, const BoundEvent& e) {
         const DeviceScope scope(e.device);
-        wait_event(stream_of(stream), *e.held);
+        wait_event(pointer<CUstream_st>(stream), *e.held);
       },
       "stream"_a, "event"_a);
 }
@@ -221,46 +219,31 @@ void bind_rows(nb::module_& m) {
            "codec"_a = nb::none())
       .def(
           "gather",
-          [](const BoundRows& rows, Address ids, int64_t count, Address out, Address stream, Address places,
-             Address slots, int max_sms, int block_threads, bool streaming) {
-            const DeviceScope scope(rows.device);
-            GatherRequest request{.ids = pointer<const int64_t>(ids),
-                                  .slots = pointer<const uint32_t>(slots),
-                                  .places = pointer<const uint32_t>(places),
-                                  .count = count,
-                                  .out = pointer<std::byte>(out)};
-            gather_rows(rows.table, request, {max_sms, block_threads, streaming}, stream_of(stream));
-          },
+          on_device(+[](const BoundRows& rows, const int64_t* ids, int64_t count, std::byte* out, cudaStream_t stream,
+                        const uint32_t* places, const uint32_t* slots, int max_sms, int block_threads, bool streaming) {
+            gather_rows(rows.table, {.ids = ids, .slots = slots, .places = places, .count = count, .out = out},
+                        {max_sms, block_threads, streaming}, stream);
+          }),
           "ids"_a, "count"_a, "out"_a, "stream"_a, "places"_a = 0, "slots"_a = 0, "max_sms"_a = 0,
           "block_threads"_a = GatherLaunch{}.block_threads, "streaming"_a = GatherLaunch{}.streaming, Release());
-  nb::class_<OnDevice<RequestGatherer>>(m, "RequestGatherer")
+  using Gatherer = OnDevice<RequestGatherer>;
+  nb::class_<Gatherer>(m, "RequestGatherer")
       .def(nb::init<int>(), "device"_a)
-      .def(
-          "prepare",
-          [](OnDevice<RequestGatherer>& gatherer, const BoundRows& rows, Address ids, int64_t count, Address stream,
-             bool by_address, Address slots, Address first_bad, Address listed, Address listed_places,
-             Address num_listed) {
-            const DeviceScope scope(gatherer.device);
-            gatherer.held->prepare(rows.table,
-                                   {pointer<const int64_t>(ids), count, pointer<const uint32_t>(slots),
-                                    pointer<unsigned long long>(first_bad), pointer<int64_t>(listed),
-                                    pointer<uint32_t>(listed_places), pointer<uint32_t>(num_listed)},
-                                   by_address, stream_of(stream));
-          },
-          "rows"_a, "ids"_a, "count"_a, "stream"_a, "by_address"_a, "slots"_a = 0, "first_bad"_a = 0, "listed"_a = 0,
-          "listed_places"_a = 0, "num_listed"_a = 0, Release())
-      .def(
-          "gather",
-          [](OnDevice<RequestGatherer>& gatherer, const BoundRows& rows, Address out, Address stream, int max_sms) {
-            const DeviceScope scope(gatherer.device);
-            gatherer.held->gather(rows.table, pointer<std::byte>(out), {.max_sms = max_sms}, stream_of(stream));
-          },
-          "rows"_a, "out"_a, "stream"_a, "max_sms"_a = 0, Release())
-      .def("totals", [](const OnDevice<RequestGatherer>& gatherer) {
-        const DeviceScope scope(gatherer.device);
-        const auto totals = gatherer.held->totals();
-        return std::vector<int64_t>(totals.begin(), totals.end());
-      });
+      .def("prepare",
+           on_device(+[](Gatherer& gatherer, const BoundRows& rows, const int64_t* ids, int64_t count,
+                         cudaStream_t stream, bool by_address, const uint32_t* slots, unsigned long long* first_bad,
+                         int64_t* listed, uint32_t* listed_places, uint32_t* num_listed) {
+             gatherer.held->prepare(rows.table, {ids, count, slots, first_bad, listed, listed_places, num_listed},
+                                    by_address, stream);
+           }),
+           "rows"_a, "ids"_a, "count"_a, "stream"_a, "by_address"_a, "slots"_a = 0, "first_bad"_a = 0, "listed"_a = 0,
+           "listed_places"_a = 0, "num_listed"_a = 0, Release())
+      .def("gather",
+           on_device(+[](Gatherer& gatherer, const BoundRows& rows, std::byte* out, cudaStream_t stream, int max_sms) {
+             gatherer.held->gather(rows.table, out, {.max_sms = max_sms}, stream);
+           }),
+           "rows"_a, "out"_a, "stream"_a, "max_sms"_a = 0, Release())
+      .def("totals", on_device(&RequestGatherer::totals));
 }
 
 }  // namespace

@@ -1,7 +1,4 @@
-#include <atomic>
 #include <tiering/cuda/drives.hpp>
-#include <tiering/errors.hpp>
-#include <utility>
 
 namespace tiering::cuda {
 namespace {
@@ -117,8 +114,8 @@ std::string Drives::describe(unsigned long long failure) const {
     }
   }
   const auto page = static_cast<int64_t>((failure >> 16) - 1), drives = static_cast<int64_t>(drives_.size());
-  return drives_[static_cast<size_t>(page % drives)]->name() + ": reading " + std::to_string(page_bytes_) +
-         " bytes at byte " + std::to_string(page / drives * page_bytes_) + ": the drive refused, with status " +
+  return drives_[page % drives]->name() + ": reading " + std::to_string(page_bytes_) + " bytes at byte " +
+         std::to_string(page / drives * page_bytes_) + ": the drive refused, with status " +
          std::to_string(failure & 0xffff);
 }
 

@@ -10,10 +10,9 @@
 namespace tiering::cuda {
 namespace {
 
-constexpr int kMostThreads = 1024;  // of a block; so that a multiprocessor's registers are enough for as many
-constexpr int kInFlight = 4;        // accesses of a lane
-constexpr int kMostBlocks =
-    1 << 16;  // more than there are multiprocessors: accesses of all lanes are counted in 32 bits
+constexpr int kMostThreads = 1024;    // of a block; so that a multiprocessor's registers are enough for as many
+constexpr int kInFlight = 4;          // accesses of a lane
+constexpr int kMostBlocks = 1 << 16;  // above multiprocessors: accesses of all lanes are counted in 32 bits
 
 }  // namespace
 

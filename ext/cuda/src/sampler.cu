@@ -1,4 +1,3 @@
-#include <tiering/cuda/sampler.hpp>
 #include <tiering/errors.hpp>
 
 #include "cub_calls.hpp"
@@ -62,9 +61,9 @@ struct GpuSampler::Memory {
 
   /// Room for `most` nodes of a type in list and table; what is known stays.
   void grow_nodes(int type, int64_t most) {
-    TypeNodes& there = types[static_cast<size_t>(type)];
+    TypeNodes& there = types[type];
     // One at least: what leads to no node is entered as node 0.
-    most = std::min(most, std::max<int64_t>(1, config.num_nodes[static_cast<size_t>(type)]));
+    most = std::min(most, std::max<int64_t>(1, config.num_nodes[type]));
     TIERING_EXPECT(most < kMostLocal,
                    "a batch may reach at most 2^31 - 1 nodes of one type: use fewer seeds or smaller fanouts");
     const int64_t before = there.bound;
@@ -89,7 +88,7 @@ struct GpuSampler::Memory {
   }
 
   void clear_table(int type) {
-    TypeNodes& there = types[static_cast<size_t>(type)];
+    TypeNodes& there = types[type];
     const size_t slots = size_t{1} << there.bits;
     check(cudaMemsetAsync(there.keys.data(), 0xff, slots * sizeof(int64_t), stream), "clearing a table");
     check(cudaMemsetAsync(there.values.data(), 0xff, slots * sizeof(uint32_t), stream), "clearing a table");
@@ -136,12 +135,12 @@ struct GpuSampler::Memory {
     check(cudaMemsetAsync(faults.data(), 0xff, sizeof(Faults), stream), "clearing faults");
     step = 0;
     const auto num_types = static_cast<int>(seeds.size());
-    for (int t = 0; t < num_types; ++t) types[static_cast<size_t>(t)].bound = 0;
+    for (int t = 0; t < num_types; ++t) types[t].bound = 0;
     for (int t = 0; t < num_types; ++t) {
-      grow_nodes(t, seeds[static_cast<size_t>(t)].size);
+      grow_nodes(t, seeds[t].size);
       clear_table(t);
     }
-    for (int t = 0; t < num_types; ++t) add_seeds(t, seeds[static_cast<size_t>(t)]);
+    for (int t = 0; t < num_types; ++t) add_seeds(t, seeds[t]);
     hop_before = 0;
     for (size_t hop = 0; hop < config.fanouts.size(); ++hop) {
       hop_start = step;
@@ -164,16 +163,16 @@ struct GpuSampler::Memory {
 
   void add_seeds(int type, GpuSeeds seeds) {
     TIERING_EXPECT(seeds.size < kMostLocal, "seeds: at most 2^31 - 1 per batch");
-    const NodeSlots slots = types[static_cast<size_t>(type)].slots();
+    const NodeSlots slots = types[type].slots();
     uint32_t* const reached = found.require(seeds.size + 1);
-    launch_on(0, "entering seeds", reach_seeds, seeds.size, stream, seeds, config.num_nodes[static_cast<size_t>(type)],
-              reached, slots, faults.as<Faults>());
+    launch_on(0, "entering seeds", reach_seeds, seeds.size, stream, seeds, config.num_nodes[type], reached, slots,
+              faults.as<Faults>());
     number(type, seeds.size, {nullptr, seeds.size}, nullptr, nullptr);
   }
 
   /// Numbers the sources of edges that are entered in a type's table: the second half of a hop.
   void number(int type, int64_t bound, Total total, int32_t* src, int64_t* num_edges) {
-    TypeNodes& nodes = types[static_cast<size_t>(type)];
+    TypeNodes& nodes = types[type];
     const Reached edges{total, bound, found.data(), nodes.slots(), ranks.require(bound + 1)};
     const int64_t* const before = known_after(step);
     launch_on(0, "marking new nodes", mark_first, bound + 1, stream, edges);
@@ -186,14 +185,14 @@ struct GpuSampler::Memory {
 
   template <typename Index>
   void sample(int hop, int relation, const AdjacencyTable<Index>& table) {
-    const GpuRelation& of = config.relations[static_cast<size_t>(relation)];
+    const GpuRelation& of = config.relations[relation];
     const auto src = static_cast<size_t>(of.src_type), dst = static_cast<size_t>(of.dst_type);
-    const int64_t fanout = config.fanouts[static_cast<size_t>(hop)][static_cast<size_t>(relation)];
+    const int64_t fanout = config.fanouts[hop][relation];
     const auto group = static_cast<size_t>(hop) * config.relations.size() + static_cast<size_t>(relation);
     GroupEdges& kept = groups[group];
     int64_t frontier_bound = bound_at_start[dst];
     if (fanout == 0 || frontier_bound == 0) return pass();
-    const bool weighted = config.rule == DrawRule::weighted, whole = fanout < 0;
+    const bool weighted = config.rule == Rule::weighted, whole = fanout < 0;
     if (whole || frontier_bound * fanout > kMostUnseen) frontier_bound = read_sizes(dst);
     if (frontier_bound == 0) return pass();
     const DrawTask task{config.num_nodes[src], config.num_nodes[dst], fanout, config.rule, stream_key(group)};
@@ -243,7 +242,7 @@ struct GpuSampler::Memory {
     const FrontierView frontier = this->frontier(dst, hop);
     launch_on(config.max_sms, "looking up lists", look_up<Index>, nodes + 1, stream, table, config.node_keys[dst],
               frontier, task, lists, faults.as<Faults>());
-    if (task.rule == DrawRule::weighted && !task.whole()) {
+    if (task.rule == Rule::weighted && !task.whole()) {
       lists.places = places.require(nodes * task.fanout);
       lists.taken = taken.require(nodes * task.fanout);
       launch_on(config.max_sms, "drawing by weight", draw_by_weight<Index>, nodes, stream, table, frontier, task,

@@ -4,7 +4,6 @@
 
 #include <tiering/cuda/launch.hpp>
 #include <tiering/cuda/sampler.hpp>
-#include <tiering/device/draws.hpp>
 #include <tiering/device/node_slots.hpp>
 
 namespace tiering::cuda {
@@ -66,7 +65,7 @@ struct DrawTask {
   int64_t num_src;
   int64_t num_dst;
   int64_t fanout;  ///< below 0: lists are taken whole
-  DrawRule rule;
+  Rule rule;
   uint64_t stream;  ///< folded (seed, epoch, batch, hop, relation)
 
   TIERING_SHARED bool whole() const { return fanout < 0; }
@@ -103,8 +102,8 @@ __global__ void look_up(AdjacencyTable<Index> table, NodeKeys keys, FrontierView
     if (list.degree == 0) continue;
     out.bases[i] = static_cast<int64_t>(reinterpret_cast<uintptr_t>(list.ids) / sizeof(Index));
     out.degrees[i] = list.degree;
-    out.counts[i] = task.rule == DrawRule::replacement ? most_replaced(list.degree, task.fanout)
-                                                       : most_distinct(list.degree, task.fanout);
+    out.counts[i] = task.rule == Rule::replacement ? most_replaced(list.degree, task.fanout)
+                                                   : most_distinct(list.degree, task.fanout);
     if (out.keys != nullptr) out.keys[i] = keys.key_of(node);
     if (out.firsts != nullptr) out.firsts[i] = list.first - out.bases[i];
   }
@@ -164,9 +163,9 @@ TIERING_DEVICE void reach(int64_t e, int64_t i, int64_t place, int64_t first, co
 TIERING_DEVICE int64_t drawn_place(int64_t i, int64_t number, const DrawTask& task, const FrontierLists& lists) {
   if (lists.places != nullptr) return lists.places[i * task.fanout + number];
   const int64_t base = lists.bases[i], degree = lists.degrees[i];
-  if (task.rule == DrawRule::uniform && degree <= task.fanout) return base + number;
+  if (task.rule == Rule::uniform && degree <= task.fanout) return base + number;
   Stream random(task.stream, lists.keys[i]);
-  if (task.rule == DrawRule::uniform) return distinct_place(base, degree, task.fanout, random, number);
+  if (task.rule == Rule::uniform) return distinct_place(base, degree, task.fanout, random, number);
   random.skip(static_cast<uint64_t>(number));
   return base + static_cast<int64_t>(random.below(static_cast<uint64_t>(degree)));
 }

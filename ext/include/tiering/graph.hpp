@@ -33,6 +33,7 @@ inline BucketGrid choose_grid(int64_t num_keys, int64_t wanted, int max_shift, i
 struct EdgeValues {
   const std::byte* data = nullptr;
   int64_t item_bytes = 8, stride_bytes = 8;
+  int64_t num_edges = 0;
 };
 
 /// A part of an edge list, numbered from first_edge on.

@@ -10,7 +10,7 @@
 #include <cstring>
 #include <tiering/buffer.hpp>
 #include <tiering/errors.hpp>
-#include <utility>
+#include <tiering/parallel.hpp>
 #include <vector>
 
 namespace tiering {
@@ -95,5 +95,33 @@ class LineWriter {
   std::vector<Record*> begins_, next_, ends_;
   Buffer<Record> lines_;
 };
+
+/// Records in the order of their buckets, in each in the order of the items that they come from.
+template <typename Record>
+struct BucketedRecords {
+  Buffer<Record> records;
+  Buffer<int64_t> counts;  ///< of each bucket
+};
+
+/// `walk(begin, end, put)` calls put(bucket, record) for the items [begin, end), twice for all: they are counted first.
+template <typename Record, typename Walk>
+BucketedRecords<Record> bucket_records(int64_t items, int64_t buckets, int threads, Walk&& walk) {
+  std::vector<std::vector<int64_t>> counts(static_cast<size_t>(threads));  // by thread and bucket
+  for_cuts(threads, items, [&](int64_t begin, int64_t end, int t) {
+    std::vector<int64_t> own(static_cast<size_t>(buckets), 0);
+    walk(begin, end, [counter = own.data()](int64_t bucket, Record) { ++counter[bucket]; });
+    counts[t] = std::move(own);
+  });
+  BucketedRecords<Record> made{Buffer<Record>(items), Buffer<int64_t>(buckets, 0)};
+  auto begins = bucket_begins(counts, made.records.data());
+  for_cuts(threads, items, [&](int64_t begin, int64_t end, int t) {
+    LineWriter<Record> writer(std::move(begins[t]), counts[t]);
+    walk(begin, end, [&](int64_t bucket, Record record) { writer.put(static_cast<size_t>(bucket), record); });
+    writer.finish();
+  });
+  for (const auto& own : counts)
+    for (int64_t bucket = 0; bucket < buckets; ++bucket) made.counts[bucket] += own[bucket];
+  return made;
+}
 
 }  // namespace tiering

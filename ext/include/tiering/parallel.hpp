@@ -40,13 +40,27 @@ void for_cuts(int threads, int64_t n, Body&& body) {
   });
 }
 
-/// Calls body(block) for block in [0, blocks), blocks handed out dynamically. Use only where the result does not
-/// depend on which thread runs which block.
+/// Calls body(block), or body(block, t) from thread t, for block in [0, blocks), blocks handed out dynamically, in order.
+/// Use only where the result does not depend on which thread runs which block.
 template <typename Body>
 void for_blocks(int threads, int64_t blocks, Body&& body) {
   std::atomic<int64_t> next{0};
-  run_team(static_cast<int>(std::min<int64_t>(threads, std::max<int64_t>(blocks, 1))), [&](int) {
-    for (int64_t b = next.fetch_add(1); b < blocks; b = next.fetch_add(1)) body(b);
+  run_team(static_cast<int>(std::min<int64_t>(threads, std::max<int64_t>(blocks, 1))), [&](int t) {
+    for (int64_t b = next.fetch_add(1); b < blocks; b = next.fetch_add(1)) {
+      if constexpr (std::is_invocable_v<Body, int64_t, int>)
+        body(b, t);
+      else
+        body(b);
+    }
+  });
+}
+
+/// Calls body(begin, end) for [first, last) cut into parts of `step`; see for_blocks.
+template <typename Body>
+void for_ranges(int threads, int64_t first, int64_t last, int64_t step, Body&& body) {
+  for_blocks(threads, (last - first + step - 1) / step, [&](int64_t block) {
+    const int64_t begin = first + block * step;
+    body(begin, std::min(last, begin + step));
   });
 }
 

@@ -80,11 +80,12 @@ struct RowsView {
   int64_t row_bytes = 0;
 };
 
-/// Where gathered rows go: row i at data + i * stride_bytes.
+/// Where gathered rows of `row_bytes` go: row i at data + i * stride_bytes.
 struct RowsTarget {
   std::byte* data = nullptr;
   int64_t num_rows = 0;
   int64_t stride_bytes = 0;
+  int64_t row_bytes = 0;
 };
 
 /// out row i = table row ids[i]. Throws InputError naming the first id that is out of range; `out` is then undefined.

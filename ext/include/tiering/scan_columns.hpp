@@ -16,10 +16,18 @@ inline constexpr int kStreamAheadBytes = 2048;
 /// may lie behind the end.
 inline void prefetch_stream(const void* at) { __builtin_prefetch(static_cast<const char*>(at) + kStreamAheadBytes); }
 
-/// Asks for the first bytes of a row; the hardware follows on its own from there.
-inline void prefetch_row(const void* row, int64_t bytes) {
-  for (int64_t at = 0; at < std::min<int64_t>(bytes, 512); at += 64)
+/// Asks for the first bytes of a row, at most `most`; the hardware follows on its own from there.
+inline void prefetch_row(const void* row, int64_t bytes, int64_t most = 512) {
+  for (int64_t at = 0; at < std::min(bytes, most); at += 64)
     __builtin_prefetch(static_cast<const std::byte*>(row) + at);
+}
+
+/// Calls f with the size of items: a constant where they are of 4 or 8 bytes, so that a copy of one is a move.
+template <typename F>
+void with_item_bytes(int64_t bytes, F&& f) {
+  if (bytes == 4) return f(std::integral_constant<size_t, 4>());
+  if (bytes == 8) return f(std::integral_constant<size_t, 8>());
+  f(static_cast<size_t>(bytes));
 }
 
 /// Calls body(k) for k in [first, last), and ahead(k) before every eighth: there the prefetches go.

@@ -76,7 +76,7 @@ struct NodeValues {
       const int64_t id = read_once(*at);
       if (id >= end) break;
       if (id < first) changed_meanwhile();
-      values[static_cast<size_t>(id - first)] = chosen;
+      values[id - first] = chosen;
     }
   }
 

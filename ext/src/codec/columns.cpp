@@ -118,8 +118,7 @@ void ColumnErrors::add(const RowCodec& codec, const float* rows, const std::byte
     RowCodec part = codec.columns(at, columns);
     part.delivered = Encoding::float32;
     const RowWriter decoder(part);
-    const bool scaled =
-        codec::visit(codec.stored, [](auto kind) { return kind.kScaled; });  // such refuse NaN, infinity
+    const bool scaled = codec::visit(codec.stored, [](auto kind) { return kind.kScaled; });  // refuses NaN, infinity
     Buffer<float> decoded(kRowsAtOnce * columns);
     const auto add_rows = [&]<int64_t kRows>(int64_t i) {
       for (int64_t k = 0; k < kRows; ++k)

@@ -4,7 +4,6 @@
 #include <numeric>
 #include <tiering/graph.hpp>
 #include <tiering/line_writer.hpp>
-#include <tiering/parallel.hpp>
 #include <tiering/scan_columns.hpp>
 
 namespace tiering {
@@ -17,31 +16,17 @@ constexpr int kCounterBits = 17;  // 2^17 counters of 8 bytes: half of a 2 MiB p
 template <typename T>
 void count_batch(std::span<const T> indices, int64_t first, int64_t last, BucketGrid grid, int threads,
                  Buffer<int64_t>& degrees) {
-  std::vector<std::vector<int64_t>> counts(static_cast<size_t>(threads));
-  for_cuts(threads, last - first, [&](int64_t begin, int64_t end, int t) {
-    std::vector<int64_t> own(static_cast<size_t>(grid.num_buckets()), 0);
-    scan_indices(indices.data(), grid.num_keys, first + begin, first + end,
-                 [counter = own.data(), shift = grid.shift](int64_t id) { ++counter[id >> shift]; });
-    counts[static_cast<size_t>(t)] = std::move(own);
-  });
-  Buffer<uint32_t> locals(last - first);  // ids within their bucket, bucket after bucket
-  auto begins = bucket_begins(counts, locals.data());
-  std::vector<const uint32_t*> buckets(begins.front().begin(), begins.front().end());
-  buckets.push_back(locals.data() + locals.size());
-  for_cuts(threads, last - first, [&](int64_t begin, int64_t end, int t) {
-    LineWriter<uint32_t> writer(std::move(begins[static_cast<size_t>(t)]), counts[static_cast<size_t>(t)]);
-    const uint32_t mask = static_cast<uint32_t>((int64_t{1} << grid.shift) - 1);
-    for (auto k = static_cast<size_t>(first + begin); k < static_cast<size_t>(first + end); ++k) {
-      const int64_t id = indices[k];
-      if (static_cast<uint64_t>(id) >= static_cast<uint64_t>(grid.num_keys)) changed_meanwhile();
-      writer.put(static_cast<size_t>(id >> grid.shift), static_cast<uint32_t>(id) & mask);
-    }
-    writer.finish();
-  });
+  const auto mask = static_cast<uint32_t>((int64_t{1} << grid.shift) - 1);
+  const auto found = bucket_records<uint32_t>(  // ids within their bucket
+      last - first, grid.num_buckets(), threads, [&](int64_t begin, int64_t end, auto put) {
+        scan_indices(indices.data(), grid.num_keys, first + begin, first + end,
+                     [=, shift = grid.shift](int64_t id) { put(id >> shift, static_cast<uint32_t>(id) & mask); });
+      });
+  std::vector<const uint32_t*> ends{found.records.data()};
+  for (const int64_t count : found.counts.span()) ends.push_back(ends.back() + count);
   for_blocks(threads, grid.num_buckets(), [&](int64_t bucket) {
     int64_t* const counters = degrees.data() + grid.first_key(bucket);
-    const auto b = static_cast<size_t>(bucket);
-    for (const uint32_t* local = buckets[b]; local != buckets[b + 1]; ++local) ++counters[*local];
+    for (const uint32_t* local = ends[bucket]; local != ends[bucket + 1]; ++local) ++counters[*local];
   });
 }
 
@@ -74,9 +59,9 @@ Buffer<int64_t> order_lists(std::span<const int64_t> keys, std::span<const int64
   const auto earlier = [key = keys.data()](int64_t a, int64_t b) {
     return key[a] < key[b] || (key[a] == key[b] && a < b);
   };
-  for_blocks(threads, (lists + kOrderedLists - 1) / kOrderedLists, [&](int64_t block) {
-    for (int64_t v = block * kOrderedLists; v < std::min(lists, (block + 1) * kOrderedLists); ++v) {
-      const int64_t first = indptr[static_cast<size_t>(v)];
+  for_ranges(threads, 0, lists, kOrderedLists, [&](int64_t first_list, int64_t end_list) {
+    for (int64_t v = first_list; v < end_list; ++v) {
+      const int64_t first = indptr[v];
       int64_t *const begin = order.data() + first, *const end = order.data() + indptr[static_cast<size_t>(v) + 1];
       std::iota(begin, end, first);
       std::sort(begin, end, earlier);

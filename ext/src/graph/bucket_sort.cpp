@@ -7,7 +7,7 @@
 #include <numeric>
 #include <tiering/graph.hpp>
 #include <tiering/line_writer.hpp>
-#include <tiering/parallel.hpp>
+#include <tiering/scan_columns.hpp>
 
 namespace tiering {
 namespace {
@@ -68,8 +68,8 @@ void send_bytes(const Dst& dst, const Share& share, std::span<std::byte> out, co
   for (int64_t k = share.begin; k < share.end; ++k) {
     const int64_t bucket = dst[k] >> share.shift;
     if (bucket >= 0 && bucket < share.first) continue;
-    if (static_cast<size_t>(bucket) >= left.size() || left[static_cast<size_t>(bucket)]-- == 0) changed_meanwhile();
-    std::byte*& to = next[static_cast<size_t>(bucket)];
+    if (static_cast<size_t>(bucket) >= left.size() || left[bucket]-- == 0) changed_meanwhile();
+    std::byte*& to = next[bucket];
     std::memcpy(to, values.data + k * values.stride_bytes, static_cast<size_t>(values.item_bytes));
     to += values.item_bytes;
   }
@@ -156,19 +156,11 @@ void sort_records(std::span<const Piece<Id>> pieces, bool note, int64_t first_en
 }
 
 /// Puts values where sort_records has put their records.
-template <typename Item, typename Id>
-void place_items(std::span<Scattered<Id>> records, const std::byte* values, std::byte* out) {
-  const auto* const from = reinterpret_cast<const Item*>(values);
-  auto* const to = reinterpret_cast<Item*>(out);
-  for (size_t k = 0; k < records.size(); ++k) to[records[k].local] = from[k];
-}
-
 template <typename Id>
 void place_values(std::span<Scattered<Id>> records, const std::byte* values, int64_t item_bytes, std::byte* out) {
-  if (item_bytes == 4) return place_items<uint32_t>(records, values, out);
-  if (item_bytes == 8) return place_items<uint64_t>(records, values, out);
-  const auto size = static_cast<size_t>(item_bytes);
-  for (size_t k = 0; k < records.size(); ++k) std::memcpy(out + records[k].local * size, values + k * size, size);
+  with_item_bytes(item_bytes, [=](auto size) {
+    for (size_t k = 0; k < records.size(); ++k) std::memcpy(out + records[k].local * size, values + k * size, size);
+  });
 }
 
 /// The pieces of every bucket, run after run, and how many records come before each bucket.
@@ -248,7 +240,7 @@ std::vector<int64_t> count_buckets(const IdView& dst, int64_t first_edge, const 
       for (int64_t k = begin; k < end; ++k) {
         const int64_t v = d[k];
         if (!in_range(v, grid.num_keys)) edge_out_of_range(first_edge + k, "destination", v, grid.num_keys);
-        ++own[static_cast<size_t>(v >> grid.shift)];
+        ++own[v >> grid.shift];
       }
       std::copy(own.begin(), own.end(), counts.begin() + static_cast<ptrdiff_t>(static_cast<size_t>(t) * num_buckets));
     });

@@ -2,9 +2,10 @@
 // are in flight the rows in memory are copied by `threads` threads, of which the first polls the engine between blocks;
 // then the rest is awaited. Memory: 24 bytes per requested ssd row, depth * max_read of buffers in the engine.
 #include <optional>
-#include <tiering/buffer.hpp>
-#include <tiering/io/gather.hpp>
 #include <tiering/lookahead/ssd_rows.hpp>
+#include <tiering/scan_columns.hpp>
+
+#include "read_plan.hpp"
 
 namespace tiering {
 namespace {
@@ -22,11 +23,7 @@ const std::byte* memory_row(const TieredTable& table, int64_t rank) {
     return table.memory.ssd == nullptr ? nullptr : table.memory.ssd + (rank - ranges.cpu_end) * table.rows.row_bytes;
   if (rank >= ranges.peer_end) return table.memory.cpu + (rank - ranges.peer_end) * table.rows.row_bytes;
   const PeerSlot at = peer_slot(rank - ranges.gpu_end, static_cast<int64_t>(table.memory.peers.size()));
-  return table.memory.peers[static_cast<size_t>(at.peer)] + at.slot * table.rows.row_bytes;
-}
-
-void prefetch(const std::byte* row, int64_t bytes) {
-  for (int64_t at = 0; at < std::min<int64_t>(bytes, kPrefetchBytes); at += 64) __builtin_prefetch(row + at);
+  return table.memory.peers[at.peer] + at.slot * table.rows.row_bytes;
 }
 
 /// Writes the rows of ids[begin, end), `row(i)` being where that of ids[i] lies, or null.
@@ -34,10 +31,10 @@ template <typename Row>
 void write_block(const RowWriter& rows, int64_t begin, int64_t end, std::byte* out, Row&& row) {
   std::array<const std::byte*, kPrefetchRows> ahead{};
   for (int64_t i = begin; i < end + kPrefetchRows; ++i) {
-    const std::byte*& place = ahead[static_cast<size_t>(i % kPrefetchRows)];
+    const std::byte*& place = ahead[i % kPrefetchRows];
     if (i >= begin + kPrefetchRows && place != nullptr) rows.write(out + (i - kPrefetchRows) * rows.out_bytes, place);
     place = i < end ? row(i) : nullptr;
-    if (place != nullptr) prefetch(place, rows.row_bytes);
+    if (place != nullptr) prefetch_row(place, rows.row_bytes, kPrefetchBytes);
   }
 }
 
@@ -46,12 +43,9 @@ template <typename Block>
 void for_row_blocks(int64_t rows, int64_t bytes, int threads, Block&& block, ReadEngine* engine = nullptr) {
   const int64_t blocks = (rows + kBlockRows - 1) / kBlockRows;
   const int team = bytes >= kParallelBytes ? static_cast<int>(std::min<int64_t>(threads, blocks)) : 1;
-  std::atomic<int64_t> next{0};
-  run_team(team, [&](int member) {
-    for (int64_t b = next.fetch_add(1); b < blocks; b = next.fetch_add(1)) {
-      block(b);
-      if (member == 0 && engine != nullptr) engine->poll();
-    }
+  for_blocks(team, blocks, [&](int64_t b, int member) {
+    block(b);
+    if (member == 0 && engine != nullptr) engine->poll();
   });
 }
 
@@ -71,7 +65,7 @@ Buffer<int64_t> checked_ids(const TieredTable& table, std::span<const int64_t> g
 void fill_plan(const TieredTable& table, std::span<const int64_t> ids, int64_t rows, ReadPlan& plan) {
   plan.reserve(static_cast<size_t>(rows));
   for (int64_t i = 0; i < static_cast<int64_t>(ids.size()); ++i)
-    if (const int64_t local = ids[size_t(i)] - table.ranges.cpu_end; local >= 0) plan.add(local, i);
+    if (const int64_t local = ids[i] - table.ranges.cpu_end; local >= 0) plan.add(local, i);
   plan.build();
 }
 
@@ -139,53 +133,42 @@ void SsdReader::fall_back(const RingError& error) {
   name_ = engine_->name();
 }
 
-GatherStats gather(const TieredTable& table, std::span<const int64_t> given, std::byte* out, int threads) {
+GatherStats gather(const TieredTable& table, std::span<const int64_t> given, std::byte* out, int threads,
+                   const SlotRows* buffered) {
   GatherStats stats;
   const Buffer<int64_t> own = checked_ids(table, given, stats);
   const auto ids = own.span();
-  const int64_t ssd_rows = table.memory.ssd == nullptr ? stats.rows[static_cast<size_t>(Tier::ssd)] : 0;
+  const auto slots = buffered == nullptr ? std::span<const uint32_t>() : buffered->slots;
+  const int64_t rows = own.size(), of_ssd = stats.rows[static_cast<size_t>(Tier::ssd)];
+  TIERING_EXPECT(slots.empty() || of_ssd == static_cast<int64_t>(slots.size()),
+                 "ids: expected those that the batch was planned with");
+  const int64_t read = buffered == nullptr && table.memory.ssd == nullptr ? of_ssd : 0;
   std::optional<ReadPlan> plan;
   std::optional<Flight> flight;
-  if (ssd_rows > 0 && table.rows.row_bytes > 0) {
+  if (read > 0 && table.rows.row_bytes > 0) {
     plan.emplace(table.ssd, table.rows, table.reader->images, table.reader->options.max_read, out, table.checksums);
-    fill_plan(table, ids, ssd_rows, *plan);
+    fill_plan(table, ids, read, *plan);
     flight.emplace(*table.reader, *plan);
   }
-  const int64_t start = nanoseconds(), rows = static_cast<int64_t>(ids.size());
-  if (const int64_t copied = rows - ssd_rows; copied > 0)
+  const int64_t start = nanoseconds();
+  std::vector<int64_t> before(static_cast<size_t>(rows / kBlockRows) + 1, 0);  // each block: rows of the ssd tier
+  for (int64_t i = 0, number = 0; i < rows && !slots.empty(); ++i) {
+    if (i % kBlockRows == 0) before[i / kBlockRows] = number;
+    number += ids[i] >= table.ranges.cpu_end;
+  }
+  if (const int64_t copied = rows - read; copied > 0)
     for_row_blocks(
         rows, copied * table.rows.out_bytes, threads,
         [&](int64_t b) {
           write_block(table.rows, b * kBlockRows, std::min(rows, (b + 1) * kBlockRows), out,
-                      [&](int64_t i) { return memory_row(table, ids[size_t(i)]); });
+                      [&, number = before[b]](int64_t i) mutable {
+                        const std::byte* const row = memory_row(table, ids[i]);
+                        return row != nullptr || slots.empty() ? row : buffered->arena.slot(slots[number++]);
+                      });
         },
         flight ? flight->engine() : nullptr);
   stats.copy_nanoseconds = nanoseconds() - start;
   if (flight) flight->land(stats);
-  return stats;
-}
-
-GatherStats gather(const TieredTable& table, std::span<const int64_t> given, std::span<const uint32_t> slots,
-                   const SlotArena& arena, std::byte* out, int threads) {
-  GatherStats stats;
-  const Buffer<int64_t> own = checked_ids(table, given, stats);
-  const auto ids = own.span();
-  TIERING_EXPECT(slots.empty() || stats.rows[static_cast<size_t>(Tier::ssd)] == static_cast<int64_t>(slots.size()),
-                 "ids: expected those that the batch was planned with");
-  const int64_t start = nanoseconds(), rows = static_cast<int64_t>(ids.size());
-  std::vector<int64_t> before(static_cast<size_t>(rows / kBlockRows) + 1, 0);  // each block: rows of the ssd tier
-  for (int64_t i = 0, number = 0; i < rows; ++i) {
-    if (i % kBlockRows == 0) before[static_cast<size_t>(i / kBlockRows)] = number;
-    number += ids[size_t(i)] >= table.ranges.cpu_end;
-  }
-  for_row_blocks(rows, rows * table.rows.out_bytes, threads, [&](int64_t b) {
-    int64_t number = before[static_cast<size_t>(b)];
-    write_block(table.rows, b * kBlockRows, std::min(rows, (b + 1) * kBlockRows), out, [&](int64_t i) {
-      const std::byte* const row = memory_row(table, ids[size_t(i)]);
-      return row != nullptr || slots.empty() ? row : arena.slot(slots[size_t(number++)]);
-    });
-  });
-  stats.copy_nanoseconds = nanoseconds() - start;
   return stats;
 }
 
@@ -198,10 +181,10 @@ int64_t copy_slots(const SlotArena& arena, std::span<const uint32_t> slots, std:
     const int64_t end = std::min(rows, (b + 1) * kBlockRows);
     for (int64_t i = b * kBlockRows; i < end; ++i) {
       if (i + kPrefetchRows < end) {
-        const uint32_t next = slots[size_t(i + kPrefetchRows)];
-        prefetch(arena.slot(next), arena.slot_bytes(next));
+        const uint32_t next = slots[i + kPrefetchRows];
+        prefetch_row(arena.slot(next), arena.slot_bytes(next), kPrefetchBytes);
       }
-      places[size_t(i)].rows->write(places[size_t(i)].out, arena.slot(slots[size_t(i)]));
+      places[i].rows->write(places[i].out, arena.slot(slots[i]));
     }
   });
   return nanoseconds() - start;

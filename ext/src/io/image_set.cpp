@@ -9,9 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <tiering/io/image_set.hpp>
 #include <tiering/io/read_engine.hpp>
-#include <utility>
 
 namespace tiering {
 namespace {
@@ -69,15 +67,14 @@ std::string own_name(const std::string& path) {
 
 }  // namespace
 
+Descriptor::~Descriptor() {
+  if (fd_ >= 0) close(fd_);
+}
+
 ImageFile::ImageFile(const std::string& path, DirectMode mode) : path_(own_name(path)) {
-  try {
-    if (mode != DirectMode::off && try_direct(path)) return;
-    if (mode == DirectMode::on) throw IoError(EINVAL, path_ + ": " + note_);
-    open_buffered(path);
-  } catch (...) {
-    if (fd_ >= 0) close(fd_);
-    throw;
-  }
+  if (mode != DirectMode::off && try_direct(path)) return;
+  if (mode == DirectMode::on) throw IoError(EINVAL, path_ + ": " + note_);
+  open_buffered(path);
 }
 
 ImageFile::ImageFile(std::string name, int fd, int64_t alignment)
@@ -86,33 +83,21 @@ ImageFile::ImageFile(std::string name, int fd, int64_t alignment)
       direct_(alignment > 1),
       offset_alignment_(alignment),
       memory_alignment_(alignment) {
-  if (fd_ < 0) throw system_error(errno, path_);
-  file_bytes(fd_, path_);  // throws where reads at random are none
+  if (fd_.get() < 0) throw system_error(errno, path_);
+  file_bytes(fd_.get(), path_);  // throws where reads at random are none
 }
 
-ImageFile::ImageFile(ImageFile&& other) noexcept
-    : path_(std::move(other.path_)),
-      fd_(std::exchange(other.fd_, -1)),
-      direct_(other.direct_),
-      offset_alignment_(other.offset_alignment_),
-      memory_alignment_(other.memory_alignment_),
-      note_(std::move(other.note_)) {}
-
-ImageFile::~ImageFile() {
-  if (fd_ >= 0) close(fd_);
-}
-
-int64_t ImageFile::bytes() const { return file_bytes(fd_, path_); }
+int64_t ImageFile::bytes() const { return file_bytes(fd(), path_); }
 
 bool ImageFile::try_direct(const std::string& path) {
-  fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT);
-  if (fd_ < 0) {
+  fd_ = Descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT));
+  if (fd() < 0) {
     if (errno != EINVAL) throw system_error(errno, path_);
     note_ = "the file system refuses O_DIRECT";
     return false;
   }
-  file_bytes(fd_, path_);  // throws where reads at random are none
-  const DirectAlignment known = statx_alignment(fd_);
+  file_bytes(fd(), path_);  // throws where reads at random are none
+  const DirectAlignment known = statx_alignment(fd());
   for (const int64_t candidate : {static_cast<int64_t>(known.offset), int64_t{512}, int64_t{4096}}) {
     if (candidate == 0 || !probe_read(*this, candidate)) continue;
     direct_ = true;
@@ -121,15 +106,15 @@ bool ImageFile::try_direct(const std::string& path) {
     return true;
   }
   note_ = "direct reads are refused at 512 and 4096 byte alignment";
-  close(std::exchange(fd_, -1));
+  fd_ = Descriptor();
   return false;
 }
 
 void ImageFile::open_buffered(const std::string& path) {
-  fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd_ < 0) throw system_error(errno, path_);
-  file_bytes(fd_, path_);                       // throws where reads at random are none
-  posix_fadvise(fd_, 0, 0, POSIX_FADV_RANDOM);  // only a hint: rows are read at random, read-ahead is waste
+  fd_ = Descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (fd() < 0) throw system_error(errno, path_);
+  file_bytes(fd(), path_);                       // throws where reads at random are none
+  posix_fadvise(fd(), 0, 0, POSIX_FADV_RANDOM);  // only a hint: rows are read at random, read-ahead is waste
 }
 
 ImageSet ImageSet::open(const std::vector<std::string>& paths, DirectMode mode) {

@@ -20,7 +20,7 @@ void expect_checksums(const PageChecksums& checksums, const SsdGeometry& geometr
                  " images, found ", checksums.size());
   for (int64_t image = 0; image < images; ++image) {
     const int64_t wanted = (units - image + images - 1) / images * (geometry.unit_bytes / geometry.page_bytes);
-    const auto found = static_cast<int64_t>(checksums[static_cast<size_t>(image)].size());
+    const auto found = static_cast<int64_t>(checksums[image].size());
     TIERING_EXPECT(found >= wanted, "checksums: expected ", wanted, " for image ", image, ", found ", found);
   }
 }
@@ -31,7 +31,7 @@ int64_t damaged_page(const PageChecksums& checksums, const SsdGeometry& geometry
   const auto& known = checksums[read.image];
   for (int64_t at = 0; at < read.need; at += geometry.page_bytes) {
     const int64_t page = (read.offset + at) / geometry.page_bytes;
-    if (page_hash(data + at, static_cast<size_t>(geometry.page_bytes)) != known[static_cast<size_t>(page)])
+    if (page_hash(data + at, static_cast<size_t>(geometry.page_bytes)) != known[page])
       return page * geometry.num_images + read.image;
   }
   return kNoPage;

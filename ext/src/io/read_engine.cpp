@@ -6,7 +6,6 @@
 #include <thread>
 #include <tiering/buffer.hpp>
 #include <tiering/io/read_engine.hpp>
-#include <utility>
 
 namespace tiering {
 

@@ -30,32 +30,30 @@ int open_nameless(const std::string& folder, int flags) {
 
 ScratchFile::ScratchFile(const std::string& folder, int64_t bytes)
     : folder_(folder), fd_(open_nameless(folder, O_DIRECT)) {
-  if (fd_ < 0 && errno == EINVAL) {
+  if (fd_.get() < 0 && errno == EINVAL) {
     direct_ = false;
-    fd_ = open_nameless(folder, 0);
+    fd_ = Descriptor(open_nameless(folder, 0));
   }
-  if (fd_ < 0) throw system_error(errno, folder);
-  if (bytes == 0 || fallocate(fd_, 0, 0, bytes) == 0) return;
+  if (fd_.get() < 0) throw system_error(errno, folder);
+  if (bytes == 0 || fallocate(fd_.get(), 0, 0, bytes) == 0) return;
   int code = errno;
   if (code == EOPNOTSUPP) {
-    if (ftruncate(fd_, bytes) == 0) return;  // a full disk shows when it is written
+    if (ftruncate(fd_.get(), bytes) == 0) return;  // a full disk shows when it is written
     code = errno;
   }
-  close(fd_);
+  fd_ = Descriptor();
   if (code == ENOSPC || code == EDQUOT || code == EFBIG) disk_full(folder, bytes);
   throw system_error(code, folder);
 }
 
-ScratchFile::~ScratchFile() { close(fd_); }
-
 ImageSet ScratchFile::to_read() const {
-  return ImageSet::of(ImageFile(folder_ + ": scratch file", fd_, direct_ ? kScratchAlignment : 1));
+  return ImageSet::of(ImageFile(folder_ + ": scratch file", fd_.get(), direct_ ? kScratchAlignment : 1));
 }
 
 void ScratchFile::write(int64_t offset, int64_t bytes, const void* from) const {
   for (int64_t done = 0; done < bytes;) {
     const ssize_t moved =
-        pwrite(fd_, static_cast<const char*>(from) + done, static_cast<size_t>(bytes - done), offset + done);
+        pwrite(fd_.get(), static_cast<const char*>(from) + done, static_cast<size_t>(bytes - done), offset + done);
     if (moved < 0 && errno == EINTR) continue;
     if (moved < 0 && errno == ENOSPC) disk_full(folder_, bytes);
     if (moved <= 0) throw system_error(moved < 0 ? errno : EIO, folder_);
@@ -66,17 +64,7 @@ void ScratchFile::write(int64_t offset, int64_t bytes, const void* from) const {
 WriteBehind::WriteBehind(const ScratchFile& file, int64_t buffer_bytes, int64_t num_buffers, int threads)
     : file_(file), buffer_bytes_(buffer_bytes), memory_(static_cast<size_t>(buffer_bytes * num_buffers)) {
   for (int64_t i = num_buffers; i-- > 0;) free_.push_back(memory_.data() + i * buffer_bytes);
-  for (int t = 0; t < threads; ++t) workers_.emplace_back([this] { work(); });
-}
-
-WriteBehind::~WriteBehind() {
-  {
-    const std::lock_guard lock(mutex_);
-    stopped_ = true;
-    tasks_.clear();
-  }
-  wanted_.notify_all();
-  for (auto& worker : workers_) worker.join();
+  for (int t = 0; t < threads; ++t) workers_.emplace_back([this](const std::stop_token& stop) { work(stop); });
 }
 
 std::byte* WriteBehind::take() {
@@ -97,10 +85,10 @@ void WriteBehind::write(std::byte* buffer, int64_t offset, int64_t bytes) {
   wanted_.notify_one();
 }
 
-void WriteBehind::work() {
+void WriteBehind::work(const std::stop_token& stop) {
   for (std::unique_lock lock(mutex_);;) {
-    wanted_.wait(lock, [this] { return stopped_ || !tasks_.empty(); });
-    if (tasks_.empty()) return;
+    wanted_.wait(lock, stop, [this] { return !tasks_.empty(); });
+    if (stop.stop_requested()) return;
     const Task task = tasks_.front();
     tasks_.pop_front();
     lock.unlock();

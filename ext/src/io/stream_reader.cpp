@@ -1,5 +1,4 @@
 #include <tiering/io/stream.hpp>
-#include <utility>
 
 namespace tiering {
 namespace {

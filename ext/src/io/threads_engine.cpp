@@ -13,7 +13,6 @@
 #include <numeric>
 #include <thread>
 #include <tiering/io/read_engine.hpp>
-#include <utility>
 
 namespace tiering {
 namespace {

@@ -12,7 +12,6 @@
 #include <optional>
 #include <thread>
 #include <tiering/io/read_engine.hpp>
-#include <utility>
 
 namespace tiering {
 namespace {
@@ -224,20 +223,18 @@ std::string uring_unavailable() {
   class : public ReadSink {
     void ready(size_t, const std::byte*) noexcept override {}
   } nobody;
-  const int fd = memfd_create("tiering-probe", MFD_CLOEXEC);
-  std::string reason;
   try {
-    if (fd < 0 || ftruncate(fd, 8) != 0) throw RingError(errno, explain(errno));
-    const ImageSet images = ImageSet::of(ImageFile("probe", fd, 1));
+    const Descriptor file(memfd_create("tiering-probe", MFD_CLOEXEC));
+    if (file.get() < 0 || ftruncate(file.get(), 8) != 0) throw RingError(errno, explain(errno));
+    const ImageSet images = ImageSet::of(ImageFile("probe", file.get(), 1));
     UringEngine engine(images, {.depth = 4, .max_read = 8});
     const Read read{0, 8, 8, 0, nullptr};
     engine.start({&read, 1}, nobody);
     engine.finish();
+    return {};
   } catch (const IoError& error) {
-    reason = error.what();
+    return error.what();
   }
-  if (fd >= 0) close(fd);
-  return reason;
 }
 
 std::unique_ptr<ReadEngine> make_uring_engine(const ImageSet& images, const EngineOptions& options) {

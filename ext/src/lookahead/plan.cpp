@@ -73,7 +73,7 @@ void LookaheadPlan::add(std::vector<uint32_t> rows) {
 /// Takes the next batch that waits into the open round. False: there is no other, or the round is full.
 bool LookaheadPlan::extend() {
   if (full_ || open_ == waiting()) return false;
-  const auto& batch = future_[static_cast<size_t>(open_)];
+  const auto& batch = future_[open_];
   std::vector<int64_t> fresh(pools_.size(), 0);
   for (size_t i = 0; i < batch.size(); ++i) {
     if (i + kAhead < batch.size()) __builtin_prefetch(&wanted_[batch[i + kAhead] >> 6]);
@@ -98,7 +98,7 @@ bool LookaheadPlan::ready() const noexcept {
 /// next_use_ of every row that a batch from `from` on uses, as far as batches are known.
 void LookaheadPlan::note_next_uses(int64_t from) {
   for (int64_t b = first_ + waiting() - 1; b >= from; --b) {
-    const auto& batch = future_[static_cast<size_t>(b - first_)];
+    const auto& batch = future_[b - first_];
     for (size_t i = 0; i < batch.size(); ++i) {
       if (i + kAhead < batch.size()) __builtin_prefetch(&next_use_[batch[i + kAhead]], 1);
       next_use_[batch[i]] = static_cast<uint32_t>(b);
@@ -134,9 +134,9 @@ void LookaheadPlan::make_room(Pool& pool, int64_t slots, int64_t past, std::vect
         if (row != kNoRow && !test(wanted_, row)) body(s, row);
       }
     };
-    for_candidates([&](uint32_t, uint32_t row) { ++number[static_cast<size_t>(key(row))]; });
+    for_candidates([&](uint32_t, uint32_t row) { ++number[key(row)]; });
     int64_t last = unknown, beyond = 0;  // rows of a later use than `last` all go
-    while (beyond + number[static_cast<size_t>(last)] < missing) beyond += number[static_cast<size_t>(last--)];
+    while (beyond + number[last] < missing) beyond += number[last--];
     std::vector<uint32_t> tied;
     for_candidates([&](uint32_t s, uint32_t row) {
       if (const int64_t use = key(row); use > last)
@@ -155,7 +155,7 @@ void LookaheadPlan::make_room(Pool& pool, int64_t slots, int64_t past, std::vect
   for (const uint32_t s : given) ++place[static_cast<size_t>(kAges - 1 - age(s)) + 1];
   for (size_t a = 1; a < place.size(); ++a) place[a] += place[a - 1];
   std::vector<uint32_t> sorted(given.size());
-  for (const uint32_t s : given) sorted[static_cast<size_t>(place[static_cast<size_t>(kAges - 1 - age(s))]++)] = s;
+  for (const uint32_t s : given) sorted[place[kAges - 1 - age(s)]++] = s;
   given = std::move(sorted);
 }
 

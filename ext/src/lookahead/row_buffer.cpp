@@ -17,15 +17,13 @@ constexpr int64_t kLeastPlanned = 16;   // parts planned and not released, at le
 constexpr int64_t kDepthsAhead = 2;     // rows of them, by what all images have in flight
 constexpr int64_t kStaging = 64 << 20;  // bytes of an engine's buffers, at most
 constexpr int64_t kMinDepth = 8;
-constexpr int64_t kPerRead =
-    4096;  // bytes of an engine per read, in addition to its buffer: list of pages, queue entries
+constexpr int64_t kPerRead = 4096;  // bytes of an engine per read, besides its buffer: list of pages, queue entries
 
 /// Bytes of the longest read: at least the longest extent of a row on one image, with `align` at both ends.
 int64_t longest_read(const SsdRows& rows, const BufferOptions& options, int64_t align) {
   int64_t longest = options.max_read;
-  for (const SsdTable& table : rows.tables())
-    longest =
-        std::max(longest, (table.row_bytes / table.geometry.page_bytes + 2) * table.geometry.page_bytes + 2 * align);
+  for (const auto& [count, row_bytes, at] : rows.tables())
+    longest = std::max(longest, (row_bytes / at.page_bytes + 2) * at.page_bytes + 2 * align);
   return longest;
 }
 
@@ -307,7 +305,7 @@ bool RowBuffer::end() {
 RowBuffer::Batch& RowBuffer::batch_at(int64_t batch) {
   TIERING_EXPECT(batch >= released_ && batch < added_, "batch ", batch, ": expected one of ", released_, "..",
                  added_ - 1);
-  return batches_[static_cast<size_t>(batch - released_)];
+  return batches_[batch - released_];
 }
 
 /// The round of a part, by the plan's number, if it was read; else null. The mutex is held.
@@ -335,8 +333,7 @@ RowBuffer::PartSlots RowBuffer::wait(int64_t batch, int64_t part) {
       const int64_t number = given.first + part;
       if (const Round* const round = read_round(number)) {
         counters_.wait_nanoseconds += nanoseconds() - start;
-        return {round->batch_slots[static_cast<size_t>(number - round->first)], given.places[static_cast<size_t>(part)],
-                given.rows, part + 1 == parts};
+        return {round->batch_slots[number - round->first], given.places[part], given.rows, part + 1 == parts};
       }
     }
     changed_->wait(lock);
@@ -349,10 +346,10 @@ void RowBuffer::release(int64_t batch, int64_t part) {
   const int64_t number = given.first + part;
   TIERING_EXPECT(part == given.released, "batch ", batch, ": expected part ", given.released, ", found ", part);
   ++given.released;
-  given.places[static_cast<size_t>(part)] = {};
+  given.places[part] = {};
   for (const auto& flight : flights_)
     if (number >= flight->round.first && number < flight->round.last)
-      flight->round.batch_slots[static_cast<size_t>(number - flight->round.first)] = {};
+      flight->round.batch_slots[number - flight->round.first] = {};
   done_early_.insert(number);
   while (done_early_.erase(done_) > 0) ++done_;
   while (!flights_.empty() && flights_.front()->done && flights_.front()->round.last <= done_) flights_.pop_front();

@@ -3,16 +3,15 @@
 #include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <future>
 #include <map>
-#include <system_error>
 #include <thread>
 #include <tiering/errors.hpp>
+#include <tiering/io/image_set.hpp>
 #include <tiering/nvme/drive.hpp>
 
 namespace tiering {
@@ -29,24 +28,19 @@ constexpr unsigned long kMapHost = _IOW(0x80, 1, MapRequest), kMapDevice = _IOW(
 class ModuleBus final : public DriveBus {
  public:
   explicit ModuleBus(const std::string& path) : path_(path), fd_(open(path.c_str(), O_RDWR | O_CLOEXEC)) {
-    if (fd_ < 0) throw failed("opening it", errno);
-    try {
-      if (flock(fd_, LOCK_EX | LOCK_NB) != 0)
-        throw errno == EWOULDBLOCK
-            ? IoError(EBUSY, path_ + ": another process reads from this drive; end it, or use another")
-            : failed("locking it", errno);
-      void* const mapped = mmap(nullptr, kRegisterBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
-      if (mapped == MAP_FAILED) throw failed("mapping its registers", errno);
-      registers_ = static_cast<uint32_t*>(mapped);
-    } catch (...) {
-      close(fd_);
-      throw;
-    }
+    const int fd = fd_.get();
+    if (fd < 0) throw failed("opening it", errno);
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0)
+      throw errno == EWOULDBLOCK
+          ? IoError(EBUSY, path_ + ": another process reads from this drive; end it, or use another")
+          : failed("locking it", errno);
+    void* const mapped = mmap(nullptr, kRegisterBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (mapped == MAP_FAILED) throw failed("mapping its registers", errno);
+    registers_ = static_cast<uint32_t*>(mapped);
   }
   ~ModuleBus() override {
     while (!mappings_.empty()) forget(mappings_.begin()->first, false);
     munmap(registers_, kRegisterBytes);
-    close(fd_);
   }
 
   uint32_t* registers() override { return registers_; }
@@ -58,7 +52,7 @@ class ModuleBus final : public DriveBus {
     Mapping& mapping = mappings_[memory];
     std::promise<int> mapping_ended;
     auto mapped = mapping_ended.get_future();
-    mapping.thread = std::thread([&request, command = of_device ? kMapDevice : kMapHost, fd = fd_,
+    mapping.thread = std::thread([&request, command = of_device ? kMapDevice : kMapHost, fd = fd_.get(),
                                   told = std::move(mapping_ended), end = mapping.end.get_future()]() mutable {
       uint64_t address = request.memory;
       told.set_value(ioctl(fd, command, &request) == 0 ? 0 : errno);
@@ -96,7 +90,7 @@ class ModuleBus final : public DriveBus {
   }
 
   std::string path_;
-  int fd_;
+  Descriptor fd_;
   uint32_t* registers_ = nullptr;
   std::map<std::byte*, Mapping> mappings_;
 };

@@ -4,7 +4,6 @@
 // lines (line_writer.hpp). Memory: 4 bytes per key, 8 from 2^32 keys on, which are the result; up to 1 MiB of cells;
 // 152 bytes per part and thread.
 #include <tiering/line_writer.hpp>
-#include <tiering/parallel.hpp>
 #include <tiering/reorder.hpp>
 #include <tiering/scan_columns.hpp>
 
@@ -39,7 +38,7 @@ class PartFinder {
     for_stream(begin, end, ahead, [&, first](int64_t k) {
       const uint64_t offset = distance(first, key[k]);
       if (offset >= width_) refuse(k, key[k]);
-      const Cell& cell = cells_[static_cast<size_t>(offset >> shift_)];
+      const Cell& cell = cells_[offset >> shift_];
       f(k, cell.first == cell.last ? cell.first : search(cell, key[k]));
     });
   }
@@ -84,24 +83,11 @@ class PartFinder {
 
 template <typename Position, typename Key>
 KeyParts partition_into(std::span<const Key> keys, const PartFinder& finder, int threads) {
-  const auto size = static_cast<int64_t>(keys.size());
-  std::vector<std::vector<int64_t>> counts(static_cast<size_t>(threads));  // by thread and part
-  for_cuts(threads, size, [&](int64_t begin, int64_t end, int t) {
-    std::vector<int64_t> own(static_cast<size_t>(finder.parts()), 0);
-    finder.for_keys(keys, begin, end, [counter = own.data()](int64_t, uint32_t part) { ++counter[part]; });
-    counts[static_cast<size_t>(t)] = std::move(own);
-  });
-  Buffer<Position> order(size);
-  auto begins = bucket_begins(counts, order.data());
-  for_cuts(threads, size, [&](int64_t begin, int64_t end, int t) {
-    LineWriter<Position> writer(std::move(begins[static_cast<size_t>(t)]), counts[static_cast<size_t>(t)]);
-    finder.for_keys(keys, begin, end, [&](int64_t k, uint32_t part) { writer.put(part, static_cast<Position>(k)); });
-    writer.finish();
-  });
-  Buffer<int64_t> sums(finder.parts(), 0);
-  for (const auto& own : counts)
-    for (int64_t part = 0; part < sums.size(); ++part) sums[part] += own[static_cast<size_t>(part)];
-  return {std::move(order), std::move(sums)};
+  auto made = bucket_records<Position>(
+      static_cast<int64_t>(keys.size()), finder.parts(), threads, [&](int64_t begin, int64_t end, auto put) {
+        finder.for_keys(keys, begin, end, [=](int64_t k, uint32_t part) { put(part, static_cast<Position>(k)); });
+      });
+  return {std::move(made.records), std::move(made.counts)};
 }
 
 }  // namespace

@@ -42,7 +42,7 @@ void sum_up(Buffer<int64_t>& values, int threads) {
   });
   for (size_t t = 1; t < sums.size(); ++t) sums[t] += sums[t - 1];
   for_cuts(threads, n, [&](int64_t begin, int64_t end, int t) {
-    int64_t next = sums[static_cast<size_t>(t)];
+    int64_t next = sums[t];
     for (int64_t v = begin; v < end; ++v) next += std::exchange(values[v], next);
   });
   values[n] = sums.back();
@@ -109,7 +109,7 @@ class RunFinder {
     size_t kept = 0;
     for (int i = 0; i < found; ++i) {
       Run run = runs_[i];
-      run.to = window_.starts[static_cast<size_t>(run.to)] - window_.first + (run.from == begin_ ? skipped_ : 0);
+      run.to = window_.starts[run.to] - window_.first + (run.from == begin_ ? skipped_ : 0);
       const int64_t before = std::max<int64_t>(0, -run.to);
       run.from += before - chunk_.first;
       run.to += before;
@@ -162,15 +162,6 @@ void copy_run(To* to, const From* from, int64_t count) {
   std::transform(from, from + count, to, [](From value) { return static_cast<To>(value); });
 }
 
-/// Calls body(begin, end) for blocks of [first, end).
-template <typename Body>
-void for_entries(int64_t first, int64_t end, int threads, Body&& body) {
-  for_blocks(threads, (end - first + kBlock - 1) / kBlock, [&](int64_t block) {
-    const int64_t begin = first + block * kBlock;
-    body(begin, std::min(end, begin + kBlock));
-  });
-}
-
 /// Calls copy(run) for every run of the chunk's entries, and before(begin, end) for each block of them.
 template <typename Before, typename Copy>
 void place_runs(const OldEntries& chunk, const RelabelWindow& window, int64_t item_bytes, int threads, Before&& before,
@@ -182,7 +173,7 @@ void place_runs(const OldEntries& chunk, const RelabelWindow& window, int64_t it
   TIERING_EXPECT(0 <= chunk.first && chunk.end <= chunk.indptr.back(), "the chunk ends at entry ", chunk.end,
                  ", but indptr at ", chunk.indptr.back());
   chunk.dst_old_to_new.visit([&]<typename Column>(std::span<const Column> places) {
-    for_entries(chunk.first, chunk.end, threads, [&](int64_t begin, int64_t end) {
+    for_ranges(threads, chunk.first, chunk.end, kBlock, [&](int64_t begin, int64_t end) {
       before(begin - chunk.first, end - chunk.first);
       RunFinder<Column>(chunk, places, window, item_bytes).find(begin, end, [&](std::span<const Run> runs) {
         for (const Run& run : runs) copy(run);
@@ -294,7 +285,7 @@ void rename_sources(void* entries, int64_t count, const SourceMap& sources, int 
   const bool whole = sources.old_to_new.size == sources.count;
   auto run = [&](auto* ids) {
     sources.old_to_new.visit([&](const auto& map) {
-      for_entries(0, count, threads, [&](int64_t begin, int64_t end) {
+      for_ranges(threads, 0, count, kBlock, [&](int64_t begin, int64_t end) {
         if (whole)
           rename(ids, begin, end, map.data(), sources.count);
         else

@@ -4,7 +4,6 @@
 // come ordered by node: shares are cut where a node ends, so that a node has one owner, which adds in the order of edges.
 #include <tiering/codec/codes.hpp>
 #include <tiering/line_writer.hpp>
-#include <tiering/parallel.hpp>
 #include <tiering/reorder.hpp>
 #include <tiering/scan_columns.hpp>
 
@@ -14,15 +13,20 @@ namespace {
 constexpr int64_t kRowsAhead = 8;    // rows fetched ahead, so that a core waits for several at once
 constexpr int64_t kFewestLines = 4;  // rows of so many cache lines are written past the caches
 
+void expect_length(const RowsView& table, const RowsTarget& out) {
+  TIERING_EXPECT(out.row_bytes == table.row_bytes, "out: expected 2-D uint8 array with rows as long as the table's, ",
+                 table.row_bytes, " bytes");
+}
+
 template <typename Id>
 void gather_share(const RowsView& table, std::span<const Id> ids, const RowsTarget& out, int64_t begin, int64_t end) {
   const auto rows = static_cast<uint64_t>(table.num_rows);
   for (int64_t i = begin; i < end; ++i) {
     if (i + kRowsAhead < end) {
-      const auto ahead = static_cast<uint64_t>(ids[static_cast<size_t>(i + kRowsAhead)]);
+      const auto ahead = static_cast<uint64_t>(ids[i + kRowsAhead]);
       if (ahead < rows) prefetch_row(table.data + static_cast<int64_t>(ahead) * table.row_bytes, table.row_bytes);
     }
-    const int64_t id = ids[static_cast<size_t>(i)];
+    const int64_t id = ids[i];
     TIERING_EXPECT(static_cast<uint64_t>(id) < rows, "ids[", i, "] is ", id, ", outside the table's ", table.num_rows,
                    " rows");
     std::memcpy(out.data + i * out.stride_bytes, table.data + id * table.row_bytes,
@@ -45,7 +49,7 @@ void place_rows(const RowsView& table, std::span<const Id> places, int64_t first
   const auto room = static_cast<uint64_t>(out.num_rows);
   for_cuts(threads, table.num_rows, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t place = wrapped_difference(places[static_cast<size_t>(i)], first);
+      const int64_t place = wrapped_difference(places[i], first);
       if (static_cast<uint64_t>(place) < room)
         copy(out.data + place * out.stride_bytes, table.data + i * table.row_bytes);
     }
@@ -71,8 +75,8 @@ void add_row(float* __restrict total, const T* __restrict row, int64_t dim) {
 template <typename Id>
 struct Ends {
   std::span<const Id> nodes, neighbours;
-  int64_t node(int64_t edge) const { return read_once(nodes[static_cast<size_t>(edge)]); }
-  int64_t neighbour(int64_t edge) const { return read_once(neighbours[static_cast<size_t>(edge)]); }
+  int64_t node(int64_t edge) const { return read_once(nodes[edge]); }
+  int64_t neighbour(int64_t edge) const { return read_once(neighbours[edge]); }
 };
 
 template <typename T, typename Id>
@@ -115,8 +119,7 @@ int64_t node_cut(std::span<const Id> nodes, int parts, int t) {
   const auto size = static_cast<int64_t>(nodes.size());
   const int64_t edge = t >= parts ? size : even_cut(size, parts, t).first;
   if (edge == 0 || edge == size) return edge;
-  return std::upper_bound(nodes.begin() + (edge - 1), nodes.end(), nodes[static_cast<size_t>(edge - 1)]) -
-         nodes.begin();
+  return std::upper_bound(nodes.begin() + (edge - 1), nodes.end(), nodes[edge - 1]) - nodes.begin();
 }
 
 template <typename Id>
@@ -143,6 +146,7 @@ void add_edges(const NumberRows& rows, const Ends<Id>& ends, const RowSums& out,
 
 void gather_rows(const RowsView& table, const IdSpan& ids, const RowsTarget& out, int threads) {
   TIERING_EXPECT(out.num_rows == ids.size, "out has ", out.num_rows, " rows for ", ids.size, " ids");
+  expect_length(table, out);
   ids.visit([&](const auto& span) {
     for_cuts(threads, ids.size, [&](int64_t begin, int64_t end) { gather_share(table, span, out, begin, end); });
   });
@@ -150,17 +154,15 @@ void gather_rows(const RowsView& table, const IdSpan& ids, const RowsTarget& out
 
 void scatter_rows(const RowsView& table, const IdSpan& places, int64_t first, const RowsTarget& out, int threads) {
   TIERING_EXPECT(table.num_rows == places.size, "there are ", places.size, " places for ", table.num_rows, " rows");
-  const auto bytes = static_cast<size_t>(table.row_bytes);
+  expect_length(table, out);
   places.visit([&](const auto& span) {
-    auto place = [&](auto&& copy) { place_rows(table, span, first, out, threads, copy); };
-    if (in_lines(table, out))
-      place([bytes](std::byte* to, const std::byte* from) { stream_lines(to, from, bytes); });
-    else if (bytes == 4)
-      place([](std::byte* to, const std::byte* from) { std::memcpy(to, from, 4); });
-    else if (bytes == 8)
-      place([](std::byte* to, const std::byte* from) { std::memcpy(to, from, 8); });
-    else
-      place([bytes](std::byte* to, const std::byte* from) { std::memcpy(to, from, bytes); });
+    with_item_bytes(table.row_bytes, [&](auto bytes) {
+      auto place = [&](auto&& copy) { place_rows(table, span, first, out, threads, copy); };
+      if (in_lines(table, out))
+        place([bytes](std::byte* to, const std::byte* from) { stream_lines(to, from, bytes); });
+      else
+        place([bytes](std::byte* to, const std::byte* from) { std::memcpy(to, from, bytes); });
+    });
   });
 }
 

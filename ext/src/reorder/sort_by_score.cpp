@@ -2,13 +2,13 @@
 // are the key. Keys are counted by their first 20 bits, neighbouring values put together to buckets of about one size;
 // keys and ids go to their buckets in id order, and each bucket is sorted where it fits the private cache, stably. (One
 // radix sort over all bits passes through memory six times.) A bucket is large only where many scores share 20 bits:
-// all threads sort it together. Memory: 12 bytes per node, 16 with 64-bit ids, of which the ids are the result; at
-// worst as much again for the largest bucket; 4 MiB; for each thread 8 MiB, lines, and 32 bytes per node of a bucket.
+// it is sorted like all nodes, by the bits that follow. Memory: 12 bytes per node, 16 with 64-bit ids, of which the ids are
+// the result; at worst as much again for the largest bucket, and the largest in it; 4 MiB; for each thread 8 MiB, lines,
+// and 32 bytes per node of a bucket.
 #include <array>
 #include <bit>
 #include <cmath>
 #include <tiering/line_writer.hpp>
-#include <tiering/parallel.hpp>
 #include <tiering/reorder.hpp>
 
 namespace tiering {
@@ -20,7 +20,7 @@ constexpr int kPrefixBits = 20;
 constexpr int64_t kPrefixes = int64_t{1} << kPrefixBits;
 constexpr int64_t kBucket = int64_t{1} << 15;  ///< nodes that a bucket should hold
 constexpr int64_t kMostBuckets = int64_t{1} << 12;
-constexpr int64_t kLarge = int64_t{1} << 19;           ///< nodes from which all threads sort a bucket together
+constexpr int64_t kLarge = int64_t{1} << 19;           ///< nodes from which a bucket is cut again
 constexpr int64_t kNodesPerThread = int64_t{1} << 20;  ///< at least: fewer are not worth the memory of a thread
 constexpr std::ptrdiff_t kShortRun = 24;               ///< equal first bits up to this many are sorted by insertion
 
@@ -47,8 +47,6 @@ uint64_t varying_bits(const uint64_t* keys, int64_t size) {
   for (int64_t i = 0; i < size; ++i) bits |= keys[i] ^ keys[0];
   return bits;
 }
-
-// --- a bucket that one thread sorts -----------------------------------------------------------------------------
 
 template <typename Id>
 struct Pair {
@@ -117,50 +115,6 @@ class BucketSorter {
   std::array<uint32_t, kRadix> places_;
 };
 
-// --- a bucket that all threads sort -----------------------------------------------------------------------------
-
-/// One stable pass: from -> to by the digit at bit `shift`.
-template <typename Id>
-void team_pass(const PairsView<Id>& from, const PairsView<Id>& to, int shift, int threads) {
-  auto digit = [&](int64_t i) { return (from.keys[i] >> shift) & (kRadix - 1); };
-  std::vector<std::array<int64_t, kRadix>> places(static_cast<size_t>(threads));
-  run_team(threads, [&](int t) {
-    auto& counts = places[static_cast<size_t>(t)];
-    counts.fill(0);
-    const auto [begin, end] = even_cut(from.size, threads, t);
-    for (int64_t i = begin; i < end; ++i) ++counts[digit(i)];
-  });
-  int64_t next = 0;
-  for (size_t d = 0; d < kRadix; ++d)
-    for (auto& counts : places) next += std::exchange(counts[d], next);
-  run_team(threads, [&](int t) {
-    auto& at = places[static_cast<size_t>(t)];
-    const auto [begin, end] = even_cut(from.size, threads, t);
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t place = at[digit(i)]++;
-      to.keys[place] = from.keys[i];
-      to.ids[place] = from.ids[i];
-    }
-  });
-}
-
-template <typename Id>
-void team_sort(const PairsView<Id>& bucket, int threads) {
-  const uint64_t varying = varying_bits(bucket.keys, bucket.size);
-  if (varying == 0) return;
-  Buffer<uint64_t> keys(bucket.size);
-  Buffer<Id> ids(bucket.size);
-  PairsView<Id> from = bucket, to{keys.data(), ids.data(), bucket.size};
-  for (int shift = 0; shift < 64; shift += kDigitBits) {
-    if (((varying >> shift) & (kRadix - 1)) == 0) continue;
-    team_pass(from, to, shift, threads);
-    std::swap(from, to);
-  }
-  if (from.ids != bucket.ids) std::copy(from.ids, from.ids + from.size, bucket.ids);
-}
-
-// --- all nodes ----------------------------------------------------------------------------------------------------
-
 template <typename Id>
 class SorterOf final : public ScoreSorter {
  public:
@@ -169,37 +123,16 @@ class SorterOf final : public ScoreSorter {
   }
 
   void count(std::span<const double> scores) override {
-    const auto size = static_cast<int64_t>(scores.size());
-    TIERING_EXPECT(size <= size_ - counted_, "expected ", size_, " scores, found more");
-    run_team(threads_, [&](int t) {
-      auto& counts = counts_[static_cast<size_t>(t)];
-      if (counts.empty()) counts.assign(kPrefixes, 0);
-      const auto [begin, end] = even_cut(size, threads_, t);
-      for (int64_t i = begin; i < end; ++i) {
-        const double score = scores[static_cast<size_t>(i)];
-        TIERING_EXPECT(!std::isnan(score), "the score of node ", counted_ + i, " is NaN");
-        ++counts[prefix(descending_key(score))];
-      }
+    count_keys(static_cast<int64_t>(scores.size()), [scores, first = counted_](int64_t i) {
+      TIERING_EXPECT(!std::isnan(scores[i]), "the score of node ", first + i, " is NaN");
+      return descending_key(scores[i]);
     });
-    counted_ += size;
   }
 
   void place(std::span<const double> scores) override {
-    if (ends_.empty()) cut_buckets();
-    const auto size = static_cast<int64_t>(scores.size());
-    TIERING_EXPECT(size <= size_ - placed_, "expected ", size_, " scores, found more");
-    std::vector<std::vector<int64_t>> places(static_cast<size_t>(threads_), std::vector<int64_t>(ends_.size(), 0));
-    for_cuts(threads_, size, [&](int64_t begin, int64_t end, int t) {
-      auto& counts = places[static_cast<size_t>(t)];
-      for (int64_t i = begin; i < end; ++i) ++counts[bucket(scores[static_cast<size_t>(i)])];
-    });
-    const auto counts = places;
-    for (size_t b = 0; b < ends_.size(); ++b)
-      for (auto& begins : places) next_[b] += std::exchange(begins[b], next_[b]);
-    for (size_t b = 0; b < ends_.size(); ++b)
-      TIERING_EXPECT(next_[b] <= ends_[b], "the scores changed while they were sorted");
-    run_team(threads_, [&](int t) { put(scores, places[static_cast<size_t>(t)], counts[static_cast<size_t>(t)], t); });
-    placed_ += size;
+    place_keys(
+        static_cast<int64_t>(scores.size()), [=](int64_t i) { return descending_key(scores[i]); },
+        [first = placed_](int64_t i) { return static_cast<Id>(first + i); });
   }
 
   IdBuffer finish() override {
@@ -207,20 +140,79 @@ class SorterOf final : public ScoreSorter {
     const auto buckets = static_cast<int64_t>(ends_.size());
     auto view = [&](int64_t b) {
       const int64_t begin = b ? ends_[static_cast<size_t>(b) - 1] : 0;
-      return PairsView<Id>{keys_.data() + begin, ids_.data() + begin, ends_[static_cast<size_t>(b)] - begin};
+      return PairsView<Id>{keys_.data() + begin, ids_.data() + begin, ends_[b] - begin};
     };
-    std::atomic<int64_t> next{0};
-    run_team(threads_, [&](int) {
-      BucketSorter<Id> sorter;
-      for (int64_t b = next++; b < buckets; b = next++)
-        if (const auto pairs = view(b); pairs.size < kLarge) sorter.sort(pairs);
+    bucket_of_ = {};
+    std::vector<BucketSorter<Id>> sorters(static_cast<size_t>(threads_));
+    for_blocks(threads_, buckets, [&](int64_t b, int t) {
+      if (const auto pairs = view(b); pairs.size < kLarge) sorters[t].sort(pairs);
     });
+    sorters.clear();
     for (int64_t b = 0; b < buckets; ++b)
-      if (const auto pairs = view(b); pairs.size >= kLarge) team_sort(pairs, threads_);
+      if (const auto pairs = view(b); pairs.size >= kLarge) sort_large(pairs);
     return std::move(ids_);
   }
 
  private:
+  /// `key_of(i)`: the key of the i-th of `size` nodes that follow those before.
+  template <typename KeyOf>
+  void count_keys(int64_t size, KeyOf key_of) {
+    TIERING_EXPECT(size <= size_ - counted_, "expected ", size_, " scores, found more");
+    for_cuts(threads_, size, [&, key_of](int64_t begin, int64_t end, int t) {
+      auto& counts = counts_[t];
+      if (counts.empty()) counts.assign(kPrefixes, 0);
+      for (int64_t i = begin; i < end; ++i) ++counts[prefix(key_of(i))];
+    });
+    counted_ += size;
+  }
+
+  template <typename KeyOf, typename IdOf>
+  void place_keys(int64_t size, KeyOf key_of, IdOf id_of) {
+    if (ends_.empty()) cut_buckets();
+    TIERING_EXPECT(size <= size_ - placed_, "expected ", size_, " scores, found more");
+    std::vector<std::vector<int64_t>> places(static_cast<size_t>(threads_), std::vector<int64_t>(ends_.size(), 0));
+    for_cuts(threads_, size, [&, key_of](int64_t begin, int64_t end, int t) {
+      auto& counts = places[t];
+      for (int64_t i = begin; i < end; ++i) ++counts[bucket_of_[prefix(key_of(i))]];
+    });
+    const auto counts = places;
+    for (size_t b = 0; b < ends_.size(); ++b)
+      for (auto& begins : places) next_[b] += std::exchange(begins[b], next_[b]);
+    for (size_t b = 0; b < ends_.size(); ++b)
+      TIERING_EXPECT(next_[b] <= ends_[b], "the scores changed while they were sorted");
+    for_cuts(threads_, size, [&, key_of, id_of](int64_t begin, int64_t end, int t) {
+      std::vector<uint64_t*> keys;
+      std::vector<Id*> ids;
+      for (const int64_t place : places[t]) {
+        keys.push_back(keys_.data() + place);
+        ids.push_back(ids_.data() + place);
+      }
+      LineWriter<uint64_t> key_writer(std::move(keys), counts[t]);
+      LineWriter<Id> id_writer(std::move(ids), counts[t]);
+      for (int64_t i = begin; i < end; ++i) {
+        const uint64_t key = key_of(i);
+        const size_t b = bucket_of_[prefix(key)];
+        key_writer.put(b, key);
+        id_writer.put(b, id_of(i));
+      }
+      key_writer.finish();
+      id_writer.finish();
+    });
+    placed_ += size;
+  }
+
+  /// Sorts a bucket as all nodes are sorted, by its keys from the first bit on in which they differ.
+  void sort_large(const PairsView<Id>& bucket) {
+    const uint64_t varying = varying_bits(bucket.keys, bucket.size);
+    if (varying == 0) return;
+    const auto key_of = [&, same = std::countl_zero(varying)](int64_t i) { return bucket.keys[i] << same; };
+    SorterOf sorter(bucket.size, threads_);
+    sorter.count_keys(bucket.size, key_of);
+    sorter.place_keys(bucket.size, key_of, [&](int64_t i) { return bucket.ids[i]; });
+    const auto sorted = std::get<Buffer<Id>>(sorter.finish());
+    std::copy_n(sorted.data(), sorted.size(), bucket.ids);
+  }
+
   /// Puts prefixes together to buckets.
   void cut_buckets() {
     TIERING_EXPECT(counted_ == size_, "expected ", size_, " scores, found ", counted_);
@@ -240,29 +232,6 @@ class SorterOf final : public ScoreSorter {
     counts_.clear();
   }
 
-  size_t bucket(double score) const { return bucket_of_[prefix(descending_key(score))]; }
-
-  void put(std::span<const double> scores, const std::vector<int64_t>& places, const std::vector<int64_t>& counts,
-           int t) {
-    std::vector<uint64_t*> keys;
-    std::vector<Id*> ids;
-    for (const int64_t place : places) {
-      keys.push_back(keys_.data() + place);
-      ids.push_back(ids_.data() + place);
-    }
-    LineWriter<uint64_t> key_writer(std::move(keys), counts);
-    LineWriter<Id> id_writer(std::move(ids), counts);
-    const auto [begin, end] = even_cut(static_cast<int64_t>(scores.size()), threads_, t);
-    for (int64_t i = begin; i < end; ++i) {
-      const uint64_t key = descending_key(scores[static_cast<size_t>(i)]);
-      const size_t b = bucket_of_[prefix(key)];
-      key_writer.put(b, key);
-      id_writer.put(b, static_cast<Id>(placed_ + i));
-    }
-    key_writer.finish();
-    id_writer.finish();
-  }
-
   int64_t size_, counted_ = 0, placed_ = 0;
   int threads_;
   Buffer<uint64_t> keys_;
@@ -276,7 +245,7 @@ class SorterOf final : public ScoreSorter {
 }  // namespace
 
 std::unique_ptr<ScoreSorter> ScoreSorter::make(int64_t size, int threads) {
-  threads = static_cast<int>(std::clamp<int64_t>(size / kNodesPerThread, 1, threads));
+  threads = static_cast<int>(std::max<int64_t>(1, std::min<int64_t>(size / kNodesPerThread, threads)));
   if (needs_wide_ids(size)) return std::make_unique<SorterOf<int64_t>>(size, threads);
   return std::make_unique<SorterOf<int32_t>>(size, threads);
 }

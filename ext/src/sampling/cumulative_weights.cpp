@@ -58,10 +58,9 @@ Buffer<uint64_t> cumulative_weights(const RelationView& relation, int64_t num_co
       if (!(weights[e] >= 0 && std::isfinite(weights[e]))) bad_weight(what, e, weights[e]);
   });
   constexpr int64_t kColumns = 4096;
-  for_blocks(threads, (num_columns + kColumns - 1) / kColumns, [&](int64_t block) {
+  for_ranges(threads, 0, num_columns, kColumns, [&](int64_t first, int64_t end) {
     bool any = false;
-    const int64_t end = std::min(num_columns, (block + 1) * kColumns);
-    for (int64_t v = block * kColumns; v < end; ++v) {
+    for (int64_t v = first; v < end; ++v) {
       const int64_t begin = relation.indptr[v], column_end = relation.indptr[v + 1];
       if (begin < 0 || column_end > edges) changed_meanwhile();
       if (begin < column_end) any |= sum_column(weights, begin, column_end, sums.data());

@@ -1,5 +1,4 @@
-#include "disjoint_hop.hpp"
-
+// Hops of disjoint batches, and the edges of induced ones.
 #include "relation_hop.hpp"
 
 namespace tiering {

@@ -6,12 +6,10 @@
 // id in the keys of the tables and follows the edge group in the key of the random numbers. Memory: per running batch 40
 // bytes per unique node (disjoint: of an instance, and 8 more), 8 per edge, 16 with positions, 4 more with weights; none
 // per graph node.
-#include "tiering/sampling/sampler.hpp"
 
 #include <numeric>
 #include <random>
 
-#include "disjoint_hop.hpp"
 #include "layer_hop.hpp"
 #include "relation_hop.hpp"
 #include "walk_hop.hpp"
@@ -158,20 +156,30 @@ struct Sampler::Workspace {
 
   void induce(bool want_positions, std::vector<SampledEdges>& edges) {
     for (size_t r = 0; r < edges.size(); ++r) {
-      const size_t src = config.src_type(r), dst = config.dst_type(r);
-      about(config.relations[r].label(r), [&] {
-        write_induced_edges({.config = &config,
-                             .relation = &config.relations[r],
-                             .num_src = config.num_nodes[src],
-                             .frontier_end = tables[dst].size(),
-                             .sources = &tables[src],
-                             .destinations = &tables[dst],
-                             .edges = &edges[r],
-                             .want_positions = want_positions,
-                             .id_bits = id_bits,
-                             .clocks = clocks.data()});
-      });
+      HopTask task = task_of(r, want_positions, &edges[r]);
+      task.frontier_end = task.destinations->size();
+      about(config.relations[r].label(r), [&] { write_induced_edges(task); });
     }
+  }
+
+  /// The task of a group of edges, but for its draws.
+  HopTask task_of(size_t group, bool want_positions, SampledEdges* edges) {
+    const size_t src = config.src_type(group), dst = config.dst_type(group);
+    const bool walking = config.rule == Rule::pinsage;
+    return {.config = &config,
+            .relation = walking ? nullptr : &config.relations[group],
+            .metapath = walking ? &config.walks.metapaths[group] : nullptr,
+            .num_src = config.num_nodes[src],
+            .destination_keys = config.node_keys[dst],
+            .source_keys = config.node_keys[src],
+            .sources = &tables[src],
+            .destinations = &tables[dst],
+            .edges = edges,
+            .want_positions = want_positions,
+            .reads = reads,
+            .shared_reads = shared_reads,
+            .id_bits = id_bits,
+            .clocks = clocks.data()};
   }
 
   /// Splits the keys of a disjoint batch, once it is drawn, into ids and instances.
@@ -206,27 +214,13 @@ struct Sampler::Workspace {
     if (fanout == 0 || frontier.begin[dst] == frontier.end[dst]) return;
     const int64_t expected = edge_hints[hop][group] + edge_hints[hop][group] / 16;
     if (edges != nullptr) edges->make_room(expected, want_positions, config.weighs_edges());
-    const bool walking = config.rule == Rule::pinsage;
-    const HopTask task{.config = &config,
-                       .relation = walking ? nullptr : &config.relations[group],
-                       .metapath = walking ? &config.walks.metapaths[group] : nullptr,
-                       .num_src = config.num_nodes[src],
-                       .destination_keys = config.node_keys[dst],
-                       .source_keys = config.node_keys[src],
-                       .fanout = fanout,
-                       .stream = stream,
-                       .frontier_begin = frontier.begin[dst],
-                       .frontier_end = frontier.end[dst],
-                       .known = frontier.end[src],
-                       .sources = &tables[src],
-                       .destinations = &tables[dst],
-                       .edges = edges,
-                       .want_positions = want_positions,
-                       .reads = reads,
-                       .shared_reads = shared_reads,
-                       .id_bits = id_bits,
-                       .clocks = clocks.data()};
-    if (walking)
+    HopTask task = task_of(group, want_positions, edges);
+    task.fanout = fanout;
+    task.stream = stream;
+    task.frontier_begin = frontier.begin[dst];
+    task.frontier_end = frontier.end[dst];
+    task.known = frontier.end[src];
+    if (config.rule == Rule::pinsage)
       walks.run(task);
     else
       about(config.relations[group].label(group), [&] { sample_relation(group, task); });
@@ -306,12 +300,9 @@ Sampler::Sampler(SamplerConfig config, int threads) : config_(std::move(config))
                    relation.times.size());
     TIERING_EXPECT(relation.times.empty() || (config_.disjoint && config_.rule != Rule::weighted), "times of ",
                    relation.label(r), ": expected a disjoint batch, and no weights");
-  }
-  if (config_.rule != Rule::weighted) return;
-  for (size_t r = 0; r < config_.relations.size(); ++r) {
-    const RelationView& relation = config_.relations[r];
-    const int64_t columns = config_.num_nodes[static_cast<size_t>(relation.dst_type)];
-    sums_.push_back(tiering::cumulative_weights(relation, columns, relation.label(r), threads));
+    const int64_t columns = config_.num_nodes[relation.dst_type];
+    if (config_.rule == Rule::weighted)
+      sums_.push_back(tiering::cumulative_weights(relation, columns, relation.label(r), threads));
   }
 }
 
@@ -374,6 +365,13 @@ void Sampler::count_accesses(const EpochSeeds& seeds, uint64_t epoch, int64_t fi
     workspace->sample(of_batch, times, epoch, static_cast<uint64_t>(b), false, nullptr);
     workspace->add_counts(counts, threads > 1);
   });
+}
+
+Rule parse_rule(const std::string& name, size_t count) {
+  static constexpr const char* kNames[kNumRules] = {"uniform", "replacement", "weighted", "pinsage", "ladies"};
+  const auto* const found = std::find(kNames, kNames + count, name);
+  TIERING_EXPECT(found != kNames + count, "rule: no sampling rule '", name, "'");
+  return static_cast<Rule>(found - kNames);
 }
 
 UniqueIds unique_ids(std::span<const int64_t> ids, int64_t num_nodes) {

@@ -24,7 +24,7 @@ void WalkHop::run(const HopTask& task) {
 }
 
 void WalkHop::prefetch_starts(int64_t first, int64_t last) const {
-  const int64_t* indptr = task_->config->relations[static_cast<size_t>(task_->metapath->front())].indptr;
+  const int64_t* indptr = task_->config->relations[task_->metapath->front()].indptr;
   for (int64_t i = first; i < last; ++i) {
     const int64_t node = task_->destinations->nodes()[i];
     __builtin_prefetch(indptr + node);
@@ -109,7 +109,7 @@ void WalkHop::count_read(size_t relation, int64_t node, int64_t times) const {
 /// Moves each walk to the node at its place.
 template <typename Index>
 void WalkHop::follow(const RelationView& relation, const Index* indices) {
-  const int64_t num_src = task_->config->num_nodes[static_cast<size_t>(relation.src_type)];
+  const int64_t num_src = task_->config->num_nodes[relation.src_type];
   for (int64_t i = 0; i < live_; ++i) {
     const auto id = static_cast<int64_t>(indices[at_[i]]);
     if (static_cast<uint64_t>(id) >= static_cast<uint64_t>(num_src)) [[unlikely]]

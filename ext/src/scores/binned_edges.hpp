@@ -8,7 +8,6 @@
 #include <array>
 #include <bit>
 #include <tiering/io/stream.hpp>
-#include <tiering/parallel.hpp>
 #include <tiering/scan_columns.hpp>
 
 #include "edge_writer.hpp"
@@ -82,7 +81,7 @@ class ColumnRanks {
   /// Columns of a kind below `column`.
   int64_t rank(ColumnKind kind, int64_t column) const {
     const int64_t strip = column / kStrip;
-    int64_t rank = begins_[static_cast<size_t>(strip)][kind];
+    int64_t rank = begins_[strip][kind];
     const uint64_t* const words = bits_[kind].data();
     int64_t word = strip * (kStrip / kWordBits);
     for (; (word + 1) * kWordBits <= column; ++word) rank += std::popcount(words[word]);
@@ -116,10 +115,9 @@ class ColumnRanks {
         const int64_t end = std::min(num_columns_, (strip + 1) * kStrip);
         for (int64_t first = strip * kStrip; first < end; first += kWordBits) {
           uint64_t high = 0, filled = 0;
-          prefetch_stream(&indptr[static_cast<size_t>(first)]);
+          prefetch_stream(&indptr[first]);
           for (int64_t v = first; v < std::min(end, first + kWordBits); ++v) {
-            const int64_t begin = indptr[static_cast<size_t>(v)],
-                          degree = wrapped_difference(indptr[static_cast<size_t>(v) + 1], begin);
+            const int64_t begin = indptr[v], degree = wrapped_difference(indptr[static_cast<size_t>(v) + 1], begin);
             least = std::min({least, begin, degree});  // no difference of offsets of 0 or more is wrapped
             high |= static_cast<uint64_t>(degree >= high_degree_) << (v - first);
             filled |= static_cast<uint64_t>(degree > 0) << (v - first);
@@ -143,7 +141,7 @@ class ColumnRanks {
     for_cuts(threads, static_cast<int64_t>(begins_.size()) - 1, [&](int64_t first, int64_t end) {
       const uint64_t* const words = bits_[kind].data();
       const int64_t end_word = std::min(end * (kStrip / 64), bits_[kind].size());
-      int64_t rank = begins_[static_cast<size_t>(first)][kind];
+      int64_t rank = begins_[first][kind];
       for (int64_t w = first * (kStrip / 64); w < end_word; ++w)
         for (uint64_t bits = words[w]; bits != 0; bits &= bits - 1, ++rank)
           f(w * 64 + std::countr_zero(bits), rank, static_cast<int64_t>(degrees[rank]));
@@ -311,7 +309,7 @@ class BinnedEdges {
                                      EdgeWriter& writer, const Poll& poll) {
     const auto [begin, end] = even_cut(csc.num_edges(), runs_.chunks, chunk);
     const int64_t start = column_at(csc.indptr, begin);
-    auto& starts = starts_[static_cast<size_t>(chunk)];
+    auto& starts = starts_[chunk];
     std::array walks{walk_from(ColumnKind::kHigh, start), walk_from(ColumnKind::kLow, start)};
     for_steps(file, indices, begin, end, [&](const Index* read, int64_t from, int64_t to) {
       if (chunk == 0) poll();

@@ -1,5 +1,4 @@
 #include <numeric>
-#include <tiering/scan_columns.hpp>
 
 #include "sum_plan.hpp"
 
@@ -66,7 +65,7 @@ void BlockSums::add(std::span<const uint32_t> sources, std::span<const uint32_t>
 /// Adds a run, cut where pieces end.
 void BlockSums::add_to(int64_t index, const Run& run, const std::optional<std::span<const double>>& values) {
   check_sources(index, run);
-  Bin& bin = bins_[static_cast<size_t>(index)];
+  Bin& bin = bins_[index];
   const auto edges = static_cast<int64_t>(run.sources.size());
   TIERING_EXPECT(bin.done + edges <= bin.edges, "bin ", index, ": expected ", bin.edges, " edges, found more");
   for (int64_t at = 0; at < edges;) {
@@ -110,7 +109,7 @@ void BlockSums::end_piece(Bin& bin, double* own, int64_t size) const {
   if (bin.piece == 0)
     bin.total.assign(own, own + size);
   else
-    for (int64_t i = 0; i < size; ++i) bin.total[static_cast<size_t>(i)] += own[i];
+    for (int64_t i = 0; i < size; ++i) bin.total[i] += own[i];
   std::fill_n(own, size, 0.0);
   ++bin.piece;
   bin.piece_end = even_cut(bin.edges, static_cast<int>(bin.pieces), static_cast<int>(bin.piece)).second;
@@ -124,7 +123,7 @@ Buffer<double> BlockSums::take() {
     if (bin.pieces == 1) continue;
     double* const own = sums_.data() + (b << shift_);
     const int64_t width = size(static_cast<int64_t>(b));
-    for (int64_t i = 0; i < width; ++i) own[i] = bin.total[static_cast<size_t>(i)] + own[i];
+    for (int64_t i = 0; i < width; ++i) own[i] = bin.total[i] + own[i];
   }
   taken_ = true;
   return std::move(sums_);

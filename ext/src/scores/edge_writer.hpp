@@ -25,8 +25,8 @@ struct EdgeRuns {
   EdgeRuns(BucketGrid buckets, int num_chunks)
       : grid(buckets), chunks(num_chunks), runs(static_cast<size_t>(buckets.num_buckets() * num_chunks)) {}
 
-  Run& at(int64_t bucket, int chunk) { return runs[static_cast<size_t>(bucket * chunks + chunk)]; }
-  const Run& at(int64_t bucket, int chunk) const { return runs[static_cast<size_t>(bucket * chunks + chunk)]; }
+  Run& at(int64_t bucket, int chunk) { return runs[bucket * chunks + chunk]; }
+  const Run& at(int64_t bucket, int chunk) const { return runs[bucket * chunks + chunk]; }
 
   BucketGrid grid;
   int chunks;
@@ -52,9 +52,7 @@ class EdgeWriter {
     for (int64_t b = 0; b < next_.size(); ++b) {
       next_[b] = runs.at(b, chunk).begin;
       ends_[b] = next_[b] + runs.at(b, chunk).count;
-      targets_.push_back(targets.spilled[static_cast<size_t>(b)]
-                             ? Target{}
-                             : Target{targets.resident, std::numeric_limits<int64_t>::max()});
+      targets_.push_back(targets.spilled[b] ? Target{} : Target{targets.resident, std::numeric_limits<int64_t>::max()});
     }
   }
 
@@ -78,7 +76,7 @@ class EdgeWriter {
       if (next_[b] != ends_[b]) changed_meanwhile();
       const int64_t rest = next_[b] & (kLineEdges - 1);
       if (rest != 0) std::copy_n(&lines_[b * kLineEdges], rest, address(b, next_[b] - rest));
-      if (Target& target = targets_[static_cast<size_t>(b)]; target.staged != nullptr) flush(target, next_[b]);
+      if (Target& target = targets_[b]; target.staged != nullptr) flush(target, next_[b]);
     }
     stream_fence();
   }
@@ -93,7 +91,7 @@ class EdgeWriter {
   };
 
   BinnedEdge* address(int64_t bucket, int64_t at) {
-    Target& target = targets_[static_cast<size_t>(bucket)];
+    Target& target = targets_[bucket];
     if (at >= target.end) {  // of a spilled bucket: a new buffer
       if (target.staged != nullptr) flush(target, target.end);
       target.staged = behind_->take();

@@ -36,7 +36,7 @@ class OutEdgeSums {
     std::vector<SumPlan::Relation> planned;
     for (size_t i = 0; i < relations.size(); ++i) {
       const ScoreRelation& r = relations[i];
-      const BucketGrid& grid = grids_[static_cast<size_t>(r.src_type)];
+      const BucketGrid& grid = grids_[r.src_type];
       const int64_t high = high_degree(r.csc.num_columns(), grid.num_buckets(), limits);
       const bool direct = !r.file.path.empty() && ImageFile(r.file.path, DirectMode::automatic).direct();
       DirectFile file = direct ? r.file : DirectFile{};
@@ -113,7 +113,7 @@ class OutEdgeSums {
     const size_t types = num_nodes.size();
     TIERING_EXPECT(static_cast<size_t>(relation.src_type) < types && static_cast<size_t>(relation.dst_type) < types,
                    "a relation names a node type outside 0..", types, "-1");
-    const int64_t columns = relation.csc.num_columns(), expected = num_nodes[static_cast<size_t>(relation.dst_type)];
+    const int64_t columns = relation.csc.num_columns(), expected = num_nodes[relation.dst_type];
     TIERING_EXPECT(columns == expected, "a relation has ", columns, " columns, its node type has ", expected, " nodes");
   }
 
@@ -127,8 +127,7 @@ class OutEdgeSums {
   int chunks(const std::vector<ScoreRelation>& relations, int64_t bytes) const {
     constexpr int64_t kShare = 8, kStaged = int64_t{16} << 10;
     int64_t most = 1;
-    for (const auto& r : relations)
-      most = std::max(most, 2 * grids_[static_cast<size_t>(r.src_type)].num_buckets() * kStaged);
+    for (const auto& r : relations) most = std::max(most, 2 * grids_[r.src_type].num_buckets() * kStaged);
     return static_cast<int>(std::clamp<int64_t>(bytes / kShare / most, 1, threads_));
   }
 
@@ -197,11 +196,9 @@ class OutEdgeSums {
                           expanded_.data() - group.values.first};
     for (size_t r = 0; r < relations_.size(); ++r)
       if (relations_[r]->active) expand(group, r, sources);
-    std::atomic<int64_t> next{group.first_piece};
-    run_team(threads_, [&](int t) {
+    for_blocks(threads_, group.end_piece - group.first_piece, [&](int64_t i, int t) {
       double* const own = own_sums_.data() + t * plan_->sum_stride();
-      for (int64_t i = next++; i < group.end_piece; i = next++)
-        sum_piece(plan_->pieces()[static_cast<size_t>(i)], sources, own, use);
+      sum_piece(plan_->pieces()[group.first_piece + i], sources, own, use);
     });
   }
 
@@ -232,7 +229,7 @@ class OutEdgeSums {
 
   /// Adds the values of the piece's edges.
   [[gnu::noinline]] void gather(const SumPiece& piece, const Sources& sources, double* sums) const {
-    const SumBin& bin = plan_->bins()[static_cast<size_t>(piece.bin)];
+    const SumBin& bin = plan_->bins()[piece.bin];
     const BinnedEdge* const edges = bin.spilled ? sources.spilled : sources.resident;
     plan_->visit_parts(piece, [&](size_t r, ColumnKind kind, int64_t from, int64_t to) {
       const Relation& relation = *relations_[r];
@@ -256,7 +253,7 @@ class OutEdgeSums {
   /// Sums a piece. Those of a bin that has several are added up in order: a thread waits for its turn, which comes, as
   /// pieces are taken in order.
   [[gnu::noinline]] void sum_piece(const SumPiece& piece, const Sources& sources, double* own, const Use& use) {
-    const int64_t stride = plan_->sum_stride(), pieces = plan_->bins()[static_cast<size_t>(piece.bin)].pieces;
+    const int64_t stride = plan_->sum_stride(), pieces = plan_->bins()[piece.bin].pieces;
     std::fill_n(own, stride, 0.0);
     gather(piece, sources, own);
     if (pieces == 1) {
@@ -275,8 +272,8 @@ class OutEdgeSums {
 
   /// Hands the sums of a bin to the caller.
   void hand_over(int64_t index, double* sums, const Use& use) const {
-    const SumBin& bin = plan_->bins()[static_cast<size_t>(index)];
-    const BucketGrid& grid = grids_[static_cast<size_t>(bin.type)];
+    const SumBin& bin = plan_->bins()[index];
+    const BucketGrid& grid = grids_[bin.type];
     const int64_t first = grid.first_key(bin.index), size = grid.end_key(bin.index) - first;
     use(index, {bin.type, first, {sums, static_cast<size_t>(size)}});
   }

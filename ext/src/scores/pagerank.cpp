@@ -44,13 +44,13 @@ PagerankResult reverse_pagerank(const std::vector<ScoreRelation>& relations, con
   std::vector<double> changes(static_cast<size_t>(sums.num_ranges()));
   while (result.sweeps < options.max_sweeps) {
     for (size_t r = 0; r < relations.size(); ++r) {
-      const double* const scores = result.scores[static_cast<size_t>(relations[r].dst_type)].data();
+      const double* const scores = result.scores[relations[r].dst_type].data();
       sums.contribute(r, [=](int64_t v, int64_t degree) { return scores[v] / static_cast<double>(degree); });
     }
     sums.sweep([&](int64_t i, const SumRange& range) {
       const auto type = static_cast<size_t>(range.type);
       double* const scores = result.scores[type].data() + range.first;
-      changes[static_cast<size_t>(i)] = update(range, teleport[type], options.damping, scores);
+      changes[i] = update(range, teleport[type], options.damping, scores);
     });
     result.residual = std::accumulate(changes.begin(), changes.end(), 0.0);
     ++result.sweeps;

@@ -155,11 +155,11 @@ class SumPlan {
   }
 
   const SumBin& own_bin(size_t relation, int64_t bin) const {
-    return bins_[static_cast<size_t>(first_bins_[static_cast<size_t>(relations_[relation].src_type)] + bin)];
+    return bins_[first_bins_[relations_[relation].src_type] + bin];
   }
 
   /// The distance from the position of an edge of low degree to that of its value among the values of all groups.
-  int64_t value_shift(size_t relation, int64_t bin) const { return value_shifts_[relation][static_cast<size_t>(bin)]; }
+  int64_t value_shift(size_t relation, int64_t bin) const { return value_shifts_[relation][bin]; }
 
   /// Doubles between the sums of one bin and the next.
   int64_t sum_stride() const { return sum_stride_; }
@@ -168,7 +168,7 @@ class SumPlan {
   /// kind in its bin.
   template <typename F>
   void visit_parts(const SumPiece& piece, F&& f) const {
-    const SumBin& bin = bins_[static_cast<size_t>(piece.bin)];
+    const SumBin& bin = bins_[piece.bin];
     int64_t before = 0;
     for (size_t r = 0; r < relations_.size(); ++r) {
       if (relations_[r].src_type != bin.type) continue;
@@ -183,7 +183,7 @@ class SumPlan {
   }
 
  private:
-  const SumPiece& at(int64_t piece) const { return pieces_[static_cast<size_t>(piece)]; }
+  const SumPiece& at(int64_t piece) const { return pieces_[piece]; }
 
   /// Cuts the bins of many edges into pieces: no unit of work is larger than that.
   void cut_pieces() {
@@ -256,7 +256,7 @@ class SumPlan {
   /// A group of one piece.
   SumGroup alone(int64_t piece) const {
     SumGroup group{piece, piece + 1, {}, {}};
-    const SumBin& bin = bins_[static_cast<size_t>(at(piece).bin)];
+    const SumBin& bin = bins_[at(piece).bin];
     visit_parts(at(piece), [&](size_t r, ColumnKind kind, int64_t from, int64_t to) {
       const BinnedEdges& edges = *relations_[r].edges;
       const int64_t begin = edges.position(kind, bin.index, from), end = edges.position(kind, bin.index, to - 1) + 1,

@@ -39,7 +39,7 @@ AdjacencyTable<Index> device_table(DeviceCopies& copies, const DamagedRelation& 
 }
 
 inline cuda::GpuSamplerConfig device_config(DeviceCopies& copies, const DamagedGraph& graph,
-                                            const SamplerConfig& config, cuda::DrawRule rule, Luck& luck) {
+                                            const SamplerConfig& config, Rule rule, Luck& luck) {
   cuda::GpuSamplerConfig made{.num_nodes = config.num_nodes,
                               .relations = {},
                               .fanouts = config.fanouts,
@@ -55,7 +55,7 @@ inline cuda::GpuSamplerConfig device_config(DeviceCopies& copies, const DamagedG
   for (const auto& r : graph.relations) {
     const auto columns = size_of(r.indptr) - 1, local_end = luck.below(columns + 1);
     Buffer<uint64_t> sums;
-    if (rule == cuda::DrawRule::weighted) sums = cumulative_weights(r.view(), columns, "relation", 1);
+    if (rule == Rule::weighted) sums = cumulative_weights(r.view(), columns, "relation", 1);
     cuda::GpuRelation relation{r.src, r.dst, {}};
     if (r.is_wide)
       relation.table = device_table(copies, r, r.wide, sums.data(), local_end);
@@ -67,9 +67,8 @@ inline cuda::GpuSamplerConfig device_config(DeviceCopies& copies, const DamagedG
 }
 
 inline void sample_on_device(Referee& referee, const DamagedGraph& graph, Luck& luck) {
-  const auto rule =
-      luck.of<cuda::DrawRule>({cuda::DrawRule::uniform, cuda::DrawRule::replacement, cuda::DrawRule::weighted});
-  const bool sound = graph.sound() && (rule != cuda::DrawRule::weighted || graph.weights_sound());
+  const auto rule = luck.of<Rule>({Rule::uniform, Rule::replacement, Rule::weighted});
+  const bool sound = graph.sound() && (rule != Rule::weighted || graph.weights_sound());
   SamplerConfig config = random_config(graph, Rule::uniform, luck);
   config.disjoint = config.induced = false;  // of the host alone
   const Seeds seeds(graph, 1, luck);

@@ -123,7 +123,7 @@ inline void order_nodes(Referee& referee, const DamagedGraph& graph, int threads
     const std::vector<std::byte> rows(map.size() * 12);
     std::vector<std::byte> out(map.size() * 12);
     const RowsView table{rows.data(), size_of(map), 12};
-    const RowsTarget target{out.data(), size_of(map), 12};
+    const RowsTarget target{out.data(), size_of(map), 12, 12};
     referee.run("gather_rows", exactly(all_below(map, size_of(map))),
                 [&] { gather_rows(table, ids_of(map), target, threads); });
     referee.run("scatter_rows", Expected::result, [&] { scatter_rows(table, ids_of(map), 1, target, 1); });

@@ -6,6 +6,12 @@
 
 namespace tiering {
 
+/// How the frontier chooses. Each node from its own list, the first three: uniform without replacement, uniform with
+/// replacement, or without replacement in proportion to edge weights (relation_hop.hpp); by random walks
+/// (walk_hop.hpp); or one draw for the whole frontier (layer_hop.hpp).
+enum class Rule { uniform, replacement, weighted, pinsage, ladies };
+inline constexpr size_t kNumRules = 5, kNumListRules = 3;
+
 /// Neighbours that a draw without replacement takes from a list of `degree` when `fanout` are asked for (-1: all).
 TIERING_SHARED constexpr int64_t most_distinct(int64_t degree, int64_t fanout) {
   return fanout < 0 || degree < fanout ? degree : fanout;

@@ -7,3 +7,19 @@
 #else
 #define TIERING_SHARED
 #endif
+
+// The kernels are also compiled for the processor, against a runtime that simulates a device (tests/cuda/simulator).
+#ifdef __CUDACC__
+#define TIERING_DEVICE __device__ __forceinline__
+#define TIERING_UNROLL _Pragma("unroll")
+#else
+#define TIERING_DEVICE inline
+#define TIERING_UNROLL
+#endif
+// For what shared functions (TIERING_SHARED) call: nvcc compiles those for both sides, and the host's side of such an
+// expression is never run.
+#if defined(__CUDACC__) && !defined(__CUDA_ARCH__)
+#define TIERING_ON_DEVICE(expression) 0
+#else
+#define TIERING_ON_DEVICE(expression) (expression)
+#endif

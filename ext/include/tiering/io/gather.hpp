@@ -1,7 +1,8 @@
 // The fused gather: rows of a tiered table, in request order, in one pass over the ids.
 #pragma once
 
-#include <tiering/io/read_plan.hpp>
+#include <tiering/codec/rows.hpp>
+#include <tiering/io/page_hash.hpp>
 #include <tiering/parallel.hpp>
 
 namespace tiering {
@@ -60,16 +61,19 @@ struct GatherStats {
   std::string fallback;                    ///< why the reader left io_uring, if it did in this gather
 };
 
-/// Fills out (ids.size() rows of out_bytes, contiguous) with the rows of `ids`, in request order. Throws InputError
-/// naming an id outside [0, num_rows) before anything is written, IoError when a read fails; `out` is then unspecified.
-GatherStats gather(const TieredTable& table, std::span<const int64_t> ids, std::byte* out, int threads);
-
 class SlotArena;
 
-/// The same where rows of the ssd tier are in a buffer: `slots` says where, in the order of their ids; empty: these
-/// rows are in `out` already.
-GatherStats gather(const TieredTable& table, std::span<const int64_t> ids, std::span<const uint32_t> slots,
-                   const SlotArena& arena, std::byte* out, int threads);
+/// Rows of the ssd tier that are in a buffer: `slots` says where, in the order of their ids; empty: they are not copied.
+struct SlotRows {
+  const SlotArena& arena;
+  std::span<const uint32_t> slots;
+};
+
+/// Fills out (ids.size() rows of out_bytes, contiguous) with the rows of `ids`, in request order; those of the ssd tier are
+/// read, unless they are `buffered`. Throws InputError naming an id outside [0, num_rows) before anything is written,
+/// IoError when a read fails; `out` is then unspecified.
+GatherStats gather(const TieredTable& table, std::span<const int64_t> ids, std::byte* out, int threads,
+                   const SlotRows* buffered = nullptr);
 
 /// Where a row goes, and how.
 struct RowPlace {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace tiering {
@@ -10,7 +11,23 @@ namespace tiering {
 /// Whether reads bypass the page cache. automatic: direct where it works, else buffered and `note` says why.
 enum class DirectMode { automatic, on, off };
 
-/// One open image; owns its descriptor.
+/// A file descriptor with one owner, or -1.
+class Descriptor {
+ public:
+  explicit Descriptor(int fd = -1) noexcept : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Descriptor();
+  int get() const noexcept { return fd_; }
+
+ private:
+  int fd_;
+};
+
+/// One open image.
 class ImageFile {
  public:
   /// `path` may be that of a descriptor, /proc/self/fd/N; messages then call the file by its own name.
@@ -18,12 +35,9 @@ class ImageFile {
   /// A file that is open already and is known by `name`; keeps a descriptor of its own. `alignment` is that of its
   /// direct reads, or 1.
   ImageFile(std::string name, int fd, int64_t alignment);
-  ImageFile(ImageFile&& other) noexcept;
-  ImageFile& operator=(ImageFile&&) = delete;
-  ~ImageFile();
 
   const std::string& path() const noexcept { return path_; }
-  int fd() const noexcept { return fd_; }
+  int fd() const noexcept { return fd_.get(); }
   /// Its size at present.
   int64_t bytes() const;
   bool direct() const noexcept { return direct_; }
@@ -39,7 +53,7 @@ class ImageFile {
   void open_buffered(const std::string& path);
 
   std::string path_;
-  int fd_ = -1;
+  Descriptor fd_;
   bool direct_ = false;
   int64_t offset_alignment_ = 1;
   int64_t memory_alignment_ = 1;

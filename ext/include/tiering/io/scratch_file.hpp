@@ -20,9 +20,6 @@ class ScratchFile {
  public:
   /// Makes a file of `bytes` in `folder`. Throws IoError; a full disk says the bytes needed and free.
   ScratchFile(const std::string& folder, int64_t bytes);
-  ScratchFile(const ScratchFile&) = delete;
-  ScratchFile& operator=(const ScratchFile&) = delete;
-  ~ScratchFile();
 
   void write(int64_t offset, int64_t bytes, const void* from) const;
 
@@ -31,16 +28,15 @@ class ScratchFile {
 
  private:
   std::string folder_;
-  int fd_;
+  Descriptor fd_;
   bool direct_ = true;
 };
 
 /// Buffers of one size that threads of its own write to a file. Whoever fills one takes it, and hands it back with the
-/// place where its bytes belong. The destructor drops what has not been begun.
+/// place where its bytes belong. What has not been begun at the end is dropped.
 class WriteBehind {
  public:
   WriteBehind(const ScratchFile& file, int64_t buffer_bytes, int64_t num_buffers, int threads);
-  ~WriteBehind();
 
   int64_t buffer_bytes() const { return buffer_bytes_; }
 
@@ -58,19 +54,18 @@ class WriteBehind {
     std::byte* buffer;
     int64_t offset, bytes;
   };
-  void work();
+  void work(const std::stop_token& stop);
 
   const ScratchFile& file_;
   int64_t buffer_bytes_;
   AlignedBuffer memory_;
   std::mutex mutex_;
-  std::condition_variable wanted_, freed_;
+  std::condition_variable_any wanted_, freed_;
   std::vector<std::byte*> free_;
   std::deque<Task> tasks_;
   int64_t under_way_ = 0;  ///< buffers handed back and not yet free
-  bool stopped_ = false;
   std::exception_ptr error_;
-  std::vector<std::thread> workers_;
+  std::vector<std::jthread> workers_;  ///< last: they end before what they use
 };
 
 }  // namespace tiering

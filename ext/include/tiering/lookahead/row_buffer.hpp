@@ -2,11 +2,12 @@
 // are copied from memory tiers and slots.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <mutex>
 #include <set>
 #include <thread>
-#include <tiering/io/read_plan.hpp>
+#include <tiering/io/page_hash.hpp>
 #include <tiering/lookahead/plan.hpp>
 
 namespace tiering {
@@ -28,8 +29,7 @@ struct BufferCounters {
   int64_t read_bytes = 0;        ///< bytes of these requests
   int64_t used_bytes = 0;        ///< bytes of the missed rows
   int64_t wait_nanoseconds = 0;  ///< gathers that waited for reads
-  int64_t idle_nanoseconds =
-      0;  ///< readers with nothing in flight that waited for slots or for a round, over all images
+  int64_t idle_nanoseconds = 0;  ///< readers with nothing in flight that waited for slots or a round, over all images
 };
 
 /// The tables, their images, and memory for `pools`. One epoch at a time: begin(), then add() for each batch and end()
@@ -72,11 +72,10 @@ class RowBuffer {
 
   /// Some of a batch's rows, which are in their slots.
   struct PartSlots {
-    std::span<const uint32_t> slots{};  ///< a slot for each row
-    std::span<const uint32_t>
-        places{};           ///< of each among the rows of the batch, as they were given; empty: all of them
-    size_t batch_rows = 0;  ///< rows of the whole batch
-    bool last = false;      ///< no part of the batch follows
+    std::span<const uint32_t> slots{};   ///< a slot for each row
+    std::span<const uint32_t> places{};  ///< of each among the rows of the batch, as given; empty: all of them
+    size_t batch_rows = 0;               ///< rows of the whole batch
+    bool last = false;                   ///< no part of the batch follows
   };
   /// Waits until the rows of a part are there. The caller copies them, then calls release(), which ends the lists too.
   /// Throws what readers met.

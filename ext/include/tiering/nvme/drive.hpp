@@ -3,7 +3,6 @@
 
 #include <atomic>
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -15,8 +14,7 @@ namespace tiering {
 /// What a drive shares with the process: its registers, and memory that it may read and write.
 class DriveBus {
  public:
-  static constexpr size_t kRegisterBytes =
-      8192;  ///< of which are mapped: registers, and doorbells of hundreds of queues
+  static constexpr size_t kRegisterBytes = 8192;  ///< that are mapped: registers, doorbells of hundreds of queues
   static constexpr size_t kHostPage = 4096, kDevicePage = 65536;
 
   virtual ~DriveBus() = default;

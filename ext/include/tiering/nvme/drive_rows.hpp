@@ -14,8 +14,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
-#include <tiering/device/qualifiers.hpp>
 #include <tiering/io/tiers.hpp>
 #include <tiering/nvme/commands.hpp>
 
@@ -31,8 +29,7 @@ struct DriveRead {
 
 /// A pair of queues, and a landing place of a page for each entry. While a kernel runs, one warp owns it.
 struct DriveQueue {
-  static constexpr int kChunkBits =
-      16;  ///< places lie in chunks of 64 KiB, each of which the drive knows by an address
+  static constexpr int kChunkBits = 16;  ///< places lie in chunks of 64 KiB, each known to the drive by an address
 
   DriveCommand* commands = nullptr;
   DriveCompletion* completions = nullptr;

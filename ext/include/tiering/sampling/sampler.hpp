@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tiering/buffer.hpp"
+#include "tiering/device/draws.hpp"
 #include "tiering/sampling/growing_array.hpp"
 #include "tiering/views.hpp"
 
@@ -39,10 +40,8 @@ struct RelationView {
 /// Which nodes sample at hop h: all found so far (DGL, GraphBolt), or only those first found at hop h - 1 (PyG).
 enum class Frontier { all, only_new };
 
-/// How the frontier chooses. Each node from its own list: uniform without replacement, uniform with
-/// replacement, or without replacement in proportion to edge weights (relation_hop.hpp); by random walks
-/// (walk_hop.hpp); or one draw for the whole frontier (layer_hop.hpp).
-enum class Rule { uniform, replacement, weighted, pinsage, ladies };
+/// The rule of a name, one of the first `count`.
+Rule parse_rule(const std::string& name, size_t count);
 
 /// Random walks with restart (PinSAGE): every frontier node starts `num_walks` walks of at most `walk_length`
 /// rounds over the metapath. After each round but the last a walk ends with probability restart / 2^53, and at
@@ -99,7 +98,7 @@ struct SamplerConfig {
   const RelationView& step(size_t group, bool last) const {
     if (rule != Rule::pinsage) return relations[group];
     const auto& path = walks.metapaths[group];
-    return relations[static_cast<size_t>(last ? path.back() : path.front())];
+    return relations[last ? path.back() : path.front()];
   }
 };
 

@@ -1,15 +1,9 @@
 // NVMe drives that a device reads by itself: their queues and landing places lie in its memory, it rings their doorbells.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
-#include <cstdint>
-#include <memory>
 #include <mutex>
-#include <string>
 #include <tiering/cuda/memory.hpp>
 #include <tiering/nvme/drive_queues.hpp>
-#include <vector>
 
 namespace tiering::cuda {
 

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 #include <tiering/cuda/check.hpp>
-#include <tiering/cuda/qualifiers.hpp>
+#include <tiering/device/qualifiers.hpp>
 #include <utility>
 
 namespace tiering::cuda {

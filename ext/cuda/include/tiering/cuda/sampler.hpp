@@ -5,12 +5,11 @@
 #include <memory>
 #include <tiering/cuda/memory.hpp>
 #include <tiering/device/adjacency_table.hpp>
+#include <tiering/device/draws.hpp>
 #include <variant>
 #include <vector>
 
 namespace tiering::cuda {
-
-enum class DrawRule { uniform, replacement, weighted };
 
 /// One relation's adjacency, in memory that the device can read.
 struct GpuRelation {
@@ -23,7 +22,7 @@ struct GpuSamplerConfig {
   std::vector<GpuRelation> relations;         //
   std::vector<std::vector<int64_t>> fanouts;  ///< hop x relation; -1 = all neighbours, 0 = skip
   bool only_new = false;                      ///< only nodes first found at the hop before sample
-  DrawRule rule = DrawRule::uniform;
+  Rule rule = Rule::uniform;
   std::vector<NodeKeys> node_keys;  ///< per node type
   uint64_t seed = 0;
   int max_sms = 0;         ///< multiprocessors for kernels that read lists; 0: all
