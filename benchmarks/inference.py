@@ -66,7 +66,7 @@ def write_features(path: Path, rows: int, dim: int) -> None:
 
 
 def run_side(side: str, options: Mapping[str, Any], limit: int | None) -> dict[str, Any]:
-    """Run a side in a process of its own, of at most `limit` bytes; one that the kernel ends says so."""
+    """Run a side in a process of its own, of at most `limit` bytes; one refused, or ended by the kernel, says so."""
     command = [sys.executable, str(_PROGRAM), side, json.dumps(options)]
     if limit is None:
         done = subprocess.run(command, capture_output=True, text=True)
@@ -75,6 +75,9 @@ def run_side(side: str, options: Mapping[str, Any], limit: int | None) -> dict[s
             done = subprocess.run(command, capture_output=True, text=True, preexec_fn=group.enter)
     if done.returncode == -9:
         return {"note": "ended by the kernel: out of memory", "layers": []}
+    last = done.stderr.strip().splitlines()[-1:]
+    if done.returncode and "BudgetError" in "".join(last):
+        return {"note": f"refused: {last[0].split('; ')[-1]}", "layers": []}
     if done.returncode:
         raise InternalError(f"{side}: exit {done.returncode}: {done.stderr[-2000:]}")
     return dict(json.loads(done.stdout.splitlines()[-1]))
