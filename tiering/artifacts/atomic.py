@@ -44,10 +44,9 @@ class OutputDirectory(AbstractContextManager["OutputDirectory"]):
         reads: Iterable[Path] = (),
     ) -> None:  # fmt: skip
         self._set_places(out)
-        self._resumable = identity is not None
+        self._force, self._resumable = force, identity is not None
         refuse_overlap(self.out, reads)
         self.refuse_existing(out, force)
-        self._force = force
         with storage_errors():
             make_folders(self.out.parent)
             self._lock = self._acquire()

@@ -95,9 +95,9 @@ def measured(run: Callable[[], Any]) -> tuple[Any, int]:
 
 
 def release_unused(*, collect: bool = True) -> None:
-    """Give memory that was freed back to the system, after a collection of garbage, which takes some 50 ms.
+    """Give memory that was freed back to the system; `collect` first what only cycles hold.
 
-    Not after each block: glibc keeps what is freed, and a function gets its messages two times as soon.
+    Not after each block: a model is nearly twice as fast with messages in memory that glibc has kept.
     """
     if collect:
         gc.collect()
