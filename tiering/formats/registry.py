@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 from typing import Any
 
@@ -21,14 +20,14 @@ from tiering.formats.scores import Scores
 TYPES: dict[str, type[Artifact]] = {t.kind: t for t in (Graph, Features, Scores, Order, Names, Layout, Embeddings)}
 
 
-def open_artifact(path: str | os.PathLike[str], *, outside: bool = True) -> Artifact:
-    """Open the artifact at `path`, as ``Artifact.open``; print what an earlier version may have written wrong there."""
-    print_defects(artifact := Artifact.open(path, outside=outside))
+def open_artifact(path: Any, **how: Any) -> Artifact:
+    """Open the artifact at `path` as ``Artifact.open``; print what an earlier version may have written wrong there."""
+    print_defects(artifact := Artifact.open(path, **how))
     return artifact
 
 
-def check_artifact(path: str | os.PathLike[str], *how: Any) -> list[Problem]:
-    """Return every problem of the artifact at `path`, as ``Artifact.check``; print likewise."""
+def check_artifact(path: Any, *how: Any) -> list[Problem]:
+    """Return every problem of the artifact at `path` as ``Artifact.check``; print as `open_artifact`."""
     with suppress(TieringError):  # which is a problem
         open_artifact(path, outside=False)
     return Artifact.check(path, *how)
