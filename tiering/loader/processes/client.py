@@ -9,14 +9,14 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tiering import errors
-from tiering.errors import InputError, StorageError, TieringError
+from tiering.errors import DeviceError, InputError, StorageError, TieringError
 from tiering.loader.processes.machine import Channel, Key, MachineProcesses
 from tiering.loader.processes.peers import map_memory
 from tiering.loader.tables.gather import FeatureRows
@@ -54,7 +54,7 @@ class BufferClient(BufferSlots):
         self.memory = SharedBlock(what, np.empty(0, np.uint8))
         self._turns = Counter[int]()
         self._epoch: ClientEpoch | None = None
-        self._own, self._whole, self._before = dict(NO_COUNTERS), dict(NO_COUNTERS), dict(NO_COUNTERS)
+        self._own, self._whole, self._before = dict(NO_COUNTERS), Counter[str](), Counter[str]()
 
     def key(self, epoch: int) -> Key:
         """Return the key of an epoch that begins, the same for all processes."""
@@ -86,15 +86,25 @@ class BufferClient(BufferSlots):
         self._epoch.feed.send_if_open({"says": "release"})  # `receive` names an owner that has ended
 
     def counters(self) -> dict[str, Any]:
-        """Return the buffer's counters, JSON types only: of what was read for all, this process's fraction."""
-        done = {name: self._whole[name] - self._before[name] for name in self._whole}
-        fraction = min(1.0, self._own["rows"] / max(1, done["rows"]))
-        scaled = {name: round(fraction * done[name]) for name in _SCALED}
-        return {**done, **scaled, **{name: self._own[name] for name in ("batches", "rows", "wait_seconds")}}
+        """Return the buffer's counters, JSON types only: of what was read for all, this process's share by its rows.
+
+        The shares of all processes add up to the whole.
+        """
+        self._ask_counters()
+        done = {name: self._whole[name] - self._before[name] for name in (*NO_COUNTERS, "rows_before", "rows_up_to")}
+        all_rows, before, up_to = max(1, done["rows"]), done.pop("rows_before"), done.pop("rows_up_to")
+        shares = {name: up_to * done[name] // all_rows - before * done[name] // all_rows for name in _SCALED}
+        return {**done, **shares, **{name: self._own[name] for name in ("batches", "rows", "wait_seconds")}}
+
+    def _ask_counters(self) -> None:
+        owner_gone = suppress(DeviceError, EOFError, OSError)  # its counters of the last batch stay
+        with owner_gone, closing(self._connect("counters", (0, 0))) as channel:
+            self._whole = Counter(channel.receive(lambda: self._machine.expect_alive(0))[0])
 
     def reset_counters(self) -> None:
         """Begin counting again at zero."""
-        self._before, self._own = dict(self._whole), dict(NO_COUNTERS)
+        self._ask_counters()
+        self._before, self._own = self._whole.copy(), dict(NO_COUNTERS)
 
     def _take(self, batch: int, part: int) -> tuple[Slots, Slots, int, bool]:
         assert self._epoch is not None
@@ -102,7 +112,7 @@ class BufferClient(BufferSlots):
         assert self._epoch.slots is not None
         header, payload = self._epoch.receive(self._epoch.slots, {"batch": batch, "part": part})
         both, count, last = np.frombuffer(payload, np.uint32), int(header["slots"]), bool(header["last"])
-        self._whole = header["counters"]
+        self._whole = Counter(header["counters"])
         self._own["rows"] += count
         self._own["wait_seconds"] += time.perf_counter() - start
         self._own["batches"] += last

@@ -45,7 +45,7 @@ class Member:
     adding: bool = False  # whether a batch of it is being added to the plan
     ended: bool = False  # whether all its batches were announced
     left: bool = False  # whether the process wants no batch any more
-    completed: bool = False  # whether the process had all its batches when it left
+    completed: bool | None = None  # whether the process had all its batches when it left; none: it has not left
     gone: bool = False  # whether no batch of it is in the plan any more
     giving: threading.Thread | None = None  # thread that tells it in which slots rows lie
 
@@ -99,7 +99,7 @@ class SharedEpoch:
                     member.feed.send_if_open(opened)
                 try:
                     if self.core is not None:
-                        self._plan_batches(self.core)
+                        self._plan_batches(self.core, buffer)
                 except (OSError, ValueError) as error:
                     self.fail(error)
                 with self.changed:
@@ -136,7 +136,9 @@ class SharedEpoch:
         if member.giving is not None:
             member.giving.join()
             self._release_held(member)
-        member.completed = member.ended and not member.batches
+        with self.changed:
+            member.completed = member.ended and not member.batches
+            self.changed.notify_all()
         self._drain(member)
         with self.changed:
             member.gone = True
@@ -152,12 +154,13 @@ class SharedEpoch:
                 channel.send(self.error or error_message(error))
                 return
             assert self._buffer is not None
+            counters = self._buffer.counters_of(member.number)
             channel.send(
-                {"slots": len(slots), "batch_rows": batch_rows, "last": last, "counters": self._buffer.counters()},
+                {"slots": len(slots), "batch_rows": batch_rows, "last": last, "counters": counters},
                 np.concatenate([slots, positions]).view(np.uint8).data,
             )
 
-    def _plan_batches(self, core: native.RowBuffer) -> None:
+    def _plan_batches(self, core: native.RowBuffer, buffer: SsdBuffer) -> None:
         """Plan batch i of every member before batch i + 1 of any, as they may wait for each other at each step."""
         members = [self.members[number] for number in sorted(self.members)]
         while members and self.error is None:
@@ -174,6 +177,7 @@ class SharedEpoch:
                     if more:
                         member.batches.append(self._num_planned)
                         self._num_planned += 1
+                        buffer.rows_of[member.number] += rows.size
                     self.changed.notify_all()
                 if not more:
                     return  # readers met an error, which `_take` raises, or the epoch was stopped
@@ -267,7 +271,10 @@ class BufferServer:
             self.changed.wait_for(lambda: not self._has_unheard_refusal(), _REFUSAL_SECONDS)
             running = [epoch for epoch in self._epochs.values() if epoch.core is not None]
             for epoch in running:
-                if epoch.members[0].completed:
+                owner = epoch.members[0]
+                owner.feed.shut(socket.SHUT_RD)  # messages sent before are still received; the owner may have left
+                self.changed.wait_for(lambda e=epoch: e.members[0].completed is not None or e.error, _PATIENCE)  # type: ignore[misc]
+                if owner.completed:
                     self.changed.wait_for(lambda e=epoch: e.finished or e.error, _PATIENCE)  # type: ignore[misc]
         for epoch in running:
             if (core := epoch.core) is not None:
@@ -332,6 +339,10 @@ class BufferServer:
         """Serve a connection: what a process needs in an epoch, or where its rows lie."""
         try:
             header, _ = channel.receive(lambda: self.machine.expect_alive(number))
+            if header["wants"] == "counters":
+                if self.offered is not None:
+                    channel.send(self.offered[0].counters_of(number))
+                return
             epoch = self._find_epoch((int(header["epoch"]), int(header["turn"])))
             if header["wants"] == "slots":
                 with self.changed:

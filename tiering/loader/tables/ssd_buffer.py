@@ -7,6 +7,7 @@ import mmap
 import os
 import weakref
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, cast
@@ -141,6 +142,7 @@ class SsdBuffer(BufferSlots):
         self._busy, self._lock, self._opening, self._process = False, ForkLock(), ForkLock(), 0
         self._native: native.RowBuffer | None = None
         self._begun, self.numbers_bytes = False, 0
+        self.rows_of = Counter[int]()  # rows planned for each process that reads through the buffer, by number
         """Memory in addition to the slots, for the numbers of rows of batches to come."""
 
     @property
@@ -219,6 +221,11 @@ class SsdBuffer(BufferSlots):
             **{name: getattr(found, known) for name, known in _COUNTERS.items()},
             "wait_seconds": found.wait_nanoseconds * 1e-9, "idle_seconds": found.idle_nanoseconds * 1e-9,
         }  # fmt: skip
+
+    def counters_of(self, number: int) -> dict[str, Any]:
+        """Return the counters, and how many of the rows were planned for processes before one, and up to it."""
+        before = sum(rows for other, rows in self.rows_of.copy().items() if other < number)
+        return {"rows_before": before, "rows_up_to": before + self.rows_of[number], **self.counters()}
 
     def reset_counters(self) -> None:
         """Begin counting again at zero."""
