@@ -47,7 +47,6 @@ def files(folder: Path) -> dict[str, bytes]:
     }
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("left", [0, 1 << 22])
 @pytest.mark.parametrize("width", [3, 150])
@@ -82,7 +81,6 @@ def test_a_window_of_many_columns_stays_within_its_budget(tmp_path, peak_memory)
     assert peak.bytes < budget
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("small_blocks")
 def test_nothing_but_blocks_fits(tmp_path, monkeypatch):
     """The source map and the places of the columns pass in parts, the order comes in pieces."""
