@@ -104,7 +104,7 @@ def test_a_rank_that_breaks_off_is_left_out(start: Any, alone: Any) -> None:
                 assert len(shares[rank]) == 10
                 for index, _, rows in shares[rank]:
                     np.testing.assert_array_equal(rows, whole[index][1])
-        expect_shares(ranks, READ)
+        expect_shares(ranks, ("rows", *READ))
         expect_epoch(ranks.all("epoch", 1), alone(1))
         assert ranks.all("left_over") == [[]] * 3
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import mmap
 import os
 import socket
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -77,6 +76,7 @@ class BufferClient(BufferSlots):
                 yield epoch
         finally:
             if os.getpid() == process:
+                self.counters()  # the owner may end before the next call
                 epoch.stop()
                 epoch.close()
 
@@ -86,24 +86,18 @@ class BufferClient(BufferSlots):
         self._epoch.feed.send_if_open({"says": "release"})  # `receive` names an owner that has ended
 
     def counters(self) -> dict[str, Any]:
-        """Return the buffer's counters, JSON types only: of what was read for all, this process's share by its rows.
-
-        The shares of all processes add up to the whole.
-        """
-        self._ask_counters()
+        """Return the buffer's counters, JSON types only: of what was read for all, a share by rows; shares add up."""
+        with suppress(DeviceError, EOFError, OSError), closing(self._connect("counters", (0, 0))) as channel:
+            self._whole = Counter(channel.receive(lambda: self._machine.expect_alive(0))[0])  # else what it said last
         done = {name: self._whole[name] - self._before[name] for name in (*NO_COUNTERS, "rows_before", "rows_up_to")}
         all_rows, before, up_to = max(1, done["rows"]), done.pop("rows_before"), done.pop("rows_up_to")
         shares = {name: up_to * done[name] // all_rows - before * done[name] // all_rows for name in _SCALED}
-        return {**done, **shares, **{name: self._own[name] for name in ("batches", "rows", "wait_seconds")}}
-
-    def _ask_counters(self) -> None:
-        owner_gone = suppress(DeviceError, EOFError, OSError)  # its counters of the last batch stay
-        with owner_gone, closing(self._connect("counters", (0, 0))) as channel:
-            self._whole = Counter(channel.receive(lambda: self._machine.expect_alive(0))[0])
+        shares |= {"rows": up_to - before, "batches": self._own["batches"], "wait_seconds": self._own["wait_seconds"]}
+        return {**done, **shares}
 
     def reset_counters(self) -> None:
         """Begin counting again at zero."""
-        self._ask_counters()
+        self.counters()
         self._before, self._own = self._whole.copy(), dict(NO_COUNTERS)
 
     def _take(self, batch: int, part: int) -> tuple[Slots, Slots, int, bool]:
@@ -112,8 +106,6 @@ class BufferClient(BufferSlots):
         assert self._epoch.slots is not None
         header, payload = self._epoch.receive(self._epoch.slots, {"batch": batch, "part": part})
         both, count, last = np.frombuffer(payload, np.uint32), int(header["slots"]), bool(header["last"])
-        self._whole = Counter(header["counters"])
-        self._own["rows"] += count
         self._own["wait_seconds"] += time.perf_counter() - start
         self._own["batches"] += last
         return both[:count], both[count:], int(header["batch_rows"]), last
@@ -147,7 +139,7 @@ class ClientEpoch:
     def __init__(self, tables: SsdTables, machine: MachineProcesses, feed: Channel) -> None:
         self._tables, self._machine, self.feed = tables, machine, feed
         self.slots: Channel | None = None
-        self._unplanned, self._stopped, self._stopping = 0, False, threading.Lock()
+        self._unplanned, self._stopped = 0, False
 
     def add(self, nodes: list[Ids]) -> bool:
         """Announce the next batch by the ids of each type; returns False if the epoch has ended: gathers say why."""
@@ -168,10 +160,7 @@ class ClientEpoch:
 
     def stop(self) -> None:
         """End all waits. Slots that a GPU still reads stay this process's."""
-        with self._stopping:
-            if self._stopped:
-                return
-            self._stopped = True
+        self._stopped = True
         self.feed.shut(socket.SHUT_RD)
         if self.slots is not None:
             self.slots.shut()

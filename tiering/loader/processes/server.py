@@ -153,10 +153,8 @@ class SharedEpoch:
             except Exception as error:
                 channel.send(self.error or error_message(error))
                 return
-            assert self._buffer is not None
-            counters = self._buffer.counters_of(member.number)
             channel.send(
-                {"slots": len(slots), "batch_rows": batch_rows, "last": last, "counters": counters},
+                {"slots": len(slots), "batch_rows": batch_rows, "last": last},
                 np.concatenate([slots, positions]).view(np.uint8).data,
             )
 
@@ -270,12 +268,9 @@ class BufferServer:
         with self.changed:
             self.changed.wait_for(lambda: not self._has_unheard_refusal(), _REFUSAL_SECONDS)
             running = [epoch for epoch in self._epochs.values() if epoch.core is not None]
-            for epoch in running:
-                owner = epoch.members[0]
-                owner.feed.shut(socket.SHUT_RD)  # messages sent before are still received; the owner may have left
-                self.changed.wait_for(lambda e=epoch: e.members[0].completed is not None or e.error, _PATIENCE)  # type: ignore[misc]
-                if owner.completed:
-                    self.changed.wait_for(lambda e=epoch: e.finished or e.error, _PATIENCE)  # type: ignore[misc]
+            for run in running:
+                run.members[0].feed.shut(socket.SHUT_RD)  # what the owner sent before is still received
+                self.changed.wait_for(lambda r=run: r.finished or r.error or r.members[0].completed is False, _PATIENCE)  # type: ignore[misc]
         for epoch in running:
             if (core := epoch.core) is not None:
                 epoch.fail(self.machine.ended(0, f"in the middle of epoch {epoch.key[0]}"))
@@ -340,8 +335,7 @@ class BufferServer:
         try:
             header, _ = channel.receive(lambda: self.machine.expect_alive(number))
             if header["wants"] == "counters":
-                if self.offered is not None:
-                    channel.send(self.offered[0].counters_of(number))
+                channel.send({} if self.offered is None else self.offered[0].counters_of(number))
                 return
             epoch = self._find_epoch((int(header["epoch"]), int(header["turn"])))
             if header["wants"] == "slots":

@@ -141,8 +141,8 @@ class SsdBuffer(BufferSlots):
             self.memory.registration = drives.make_slots(buffer_name(layout), self.nbytes)
         self._busy, self._lock, self._opening, self._process = False, ForkLock(), ForkLock(), 0
         self._native: native.RowBuffer | None = None
-        self._begun, self.numbers_bytes = False, 0
         self.rows_of = Counter[int]()  # rows planned for each process that reads through the buffer, by number
+        self._begun, self.numbers_bytes = False, 0
         """Memory in addition to the slots, for the numbers of rows of batches to come."""
 
     @property
@@ -224,7 +224,7 @@ class SsdBuffer(BufferSlots):
 
     def counters_of(self, number: int) -> dict[str, Any]:
         """Return the counters, and how many of the rows were planned for processes before one, and up to it."""
-        before = sum(rows for other, rows in self.rows_of.copy().items() if other < number)
+        before = sum(self.rows_of[other] for other in range(number))
         return {"rows_before": before, "rows_up_to": before + self.rows_of[number], **self.counters()}
 
     def reset_counters(self) -> None:
