@@ -25,6 +25,7 @@ from tiering.readahead.config import ReadaheadConfig, SsdTables
 
 Ids = npt.NDArray[np.int64]
 _SENT_AHEAD = 2  # batches whose rows are announced and not yet in the owner's plan
+_OWN = {"batches": 0, "wait_seconds": 0.0}  # counters of this process alone
 _SCALED = ("rows_needed", "rows_read", "reads", "read_bytes", "used_bytes")
 
 
@@ -53,7 +54,7 @@ class BufferClient(BufferSlots):
         self.memory = SharedBlock(what, np.empty(0, np.uint8))
         self._turns = Counter[int]()
         self._epoch: ClientEpoch | None = None
-        self._own, self._whole, self._before = dict(NO_COUNTERS), Counter[str](), Counter[str]()
+        self._own, self._whole, self._before = dict(_OWN), Counter[str](), Counter[str]()
 
     def key(self, epoch: int) -> Key:
         """Return the key of an epoch that begins, the same for all processes."""
@@ -89,16 +90,15 @@ class BufferClient(BufferSlots):
         """Return the buffer's counters, JSON types only: of what was read for all, a share by rows; shares add up."""
         with suppress(DeviceError, EOFError, OSError), closing(self._connect("counters", (0, 0))) as channel:
             self._whole = Counter(channel.receive(lambda: self._machine.expect_alive(0))[0])  # else what it said last
-        done = {name: self._whole[name] - self._before[name] for name in (*NO_COUNTERS, "rows_before", "rows_up_to")}
-        all_rows, before, up_to = max(1, done["rows"]), done.pop("rows_before"), done.pop("rows_up_to")
-        shares = {name: up_to * done[name] // all_rows - before * done[name] // all_rows for name in _SCALED}
-        shares |= {"rows": up_to - before, "batches": self._own["batches"], "wait_seconds": self._own["wait_seconds"]}
-        return {**done, **shares}
+        done = {name: self._whole[name] - self._before[name] for name in (*NO_COUNTERS, "before", "own")}
+        rows, first, own = max(1, done["rows"]), done.pop("before"), done.pop("own")
+        shares = {name: (first + own) * done[name] // rows - first * done[name] // rows for name in _SCALED}
+        return {**done, **shares, **self._own, "rows": own}
 
     def reset_counters(self) -> None:
         """Begin counting again at zero."""
         self.counters()
-        self._before, self._own = self._whole.copy(), dict(NO_COUNTERS)
+        self._before, self._own = self._whole.copy(), dict(_OWN)
 
     def _take(self, batch: int, part: int) -> tuple[Slots, Slots, int, bool]:
         assert self._epoch is not None

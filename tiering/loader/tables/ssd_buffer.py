@@ -223,9 +223,8 @@ class SsdBuffer(BufferSlots):
         }  # fmt: skip
 
     def counters_of(self, number: int) -> dict[str, Any]:
-        """Return the counters, and how many of the rows were planned for processes before one, and up to it."""
-        before = sum(self.rows_of[other] for other in range(number))
-        return {"rows_before": before, "rows_up_to": before + self.rows_of[number], **self.counters()}
+        """Return the counters, and how many of the rows were planned for the processes before one, and for that one."""
+        return {"before": sum(self.rows_of[k] for k in range(number)), "own": self.rows_of[number], **self.counters()}
 
     def reset_counters(self) -> None:
         """Begin counting again at zero."""
