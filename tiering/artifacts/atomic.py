@@ -16,15 +16,18 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tiering.artifacts.document import open_manifest
-from tiering.artifacts.journal import JOURNAL, JOURNAL_BEGIN, OUTSIDE, Journal
+from tiering.artifacts.journal import JOURNAL, OUTSIDE, Journal
 from tiering.artifacts.overlap import refuse_foreign, refuse_overlap
 from tiering.artifacts.storage import fsync_directory, make_folders, missing_folders, storage_errors, write_durably
 from tiering.errors import BusyError, ExistsError, FormatError, InputError, MissingError
 from tiering.text.progress import kept, note
 from tiering.version import __version__
+
+if TYPE_CHECKING:
+    from tiering.artifacts.artifact import Artifact
 
 OWNER = "layout"  # file in a directory outside that names its output
 _TEMPORARY = "temporary "  # prefix of the keys of temporary directories, which count as finished work, unlike others
@@ -41,7 +44,7 @@ class OutputDirectory(AbstractContextManager["OutputDirectory"]):
 
     def __init__(
         self, out: str | os.PathLike[str], *, force: bool = False, identity: Mapping[str, Any] | None = None,
-        reads: Iterable[Path] = (),
+        reads: Iterable[Path | Artifact] = (),
     ) -> None:  # fmt: skip
         self._set_places(out)
         self._force, self._resumable = force, identity is not None
@@ -95,9 +98,7 @@ class OutputDirectory(AbstractContextManager["OutputDirectory"]):
 
     def _has_name(self) -> bool:
         """Return whether a run was killed between naming its output and removing the journal in it."""
-        with suppress(OSError), (self.out / JOURNAL).open("rb") as file:
-            return file.read(len(JOURNAL_BEGIN)) == JOURNAL_BEGIN
-        return False
+        return Journal.is_own(self.out / JOURNAL)
 
     def _refuse_existing(self) -> None:
         if os.path.lexists(self.out):
@@ -106,7 +107,7 @@ class OutputDirectory(AbstractContextManager["OutputDirectory"]):
             refuse_foreign(self.out)
         if os.path.lexists(self._old):
             refuse_foreign(self._old)
-        if os.path.lexists(self.path) and not (self.path / JOURNAL).is_file():  # every run begins with one
+        if os.path.lexists(self.path) and not Journal.is_own(self.path / JOURNAL):  # every run begins with one
             refuse_foreign(self.path, lambda _: False)
 
     def _recover(self) -> None:
