@@ -131,7 +131,7 @@ def test_python_refuses_what_its_inputs_refer_to(made):
     from tiering.formats.graph import Graph
     from tiering.scores.plan import score_graph
 
-    with pytest.raises(InputError, match=r"node_feat\.npy, which the input .*g refers to"):
+    with pytest.raises(InputError, match=r"node_feat\.npy, which the command reads"):
         score_graph(Graph.open("g"), "degree", "d", force=True)
     tiering.check("g")
 

@@ -166,12 +166,12 @@ class Artifact(Described):
         except (FormatError, StorageError) as error:
             return error_problems(error)
 
-    def outside(self) -> list[Path]:
-        """Return the files outside that the artifact and its parts refer to, and the dataset in which they lie."""
+    def outside(self, *, dataset: bool = True) -> list[Path]:
+        """Return the files outside that the artifact and its parts refer to, and the `dataset` in which they lie."""
         files = [external.path for external in self.manifest.external.values()]
-        files += [file for part in self._nested.values() for file in part.outside()]
-        source = self.manifest.body.get("changes", {}).get("source")
-        return [*files, Path(source)] if source and any(lies_in(file, Path(source)) for file in files) else files
+        files += [file for part in self._nested.values() for file in part.outside(dataset=dataset)]
+        source = Path(self.manifest.body.get("changes", {}).get("source", os.devnull))
+        return [*files, source] if dataset and any(lies_in(file, source) for file in files) else files
 
     def parts(self) -> Mapping[str, Artifact]:
         """Return the nested artifacts by name."""

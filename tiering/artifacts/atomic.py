@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tiering.artifacts.document import open_manifest
 from tiering.artifacts.journal import JOURNAL, OUTSIDE, Journal
@@ -25,9 +25,6 @@ from tiering.artifacts.storage import fsync_directory, make_folders, missing_fol
 from tiering.errors import BusyError, ExistsError, FormatError, InputError, MissingError
 from tiering.text.progress import kept, note
 from tiering.version import __version__
-
-if TYPE_CHECKING:
-    from tiering.artifacts.artifact import Artifact
 
 OWNER = "layout"  # file in a directory outside that names its output
 _TEMPORARY = "temporary "  # prefix of the keys of temporary directories, which count as finished work, unlike others
@@ -44,7 +41,7 @@ class OutputDirectory(AbstractContextManager["OutputDirectory"]):
 
     def __init__(
         self, out: str | os.PathLike[str], *, force: bool = False, identity: Mapping[str, Any] | None = None,
-        reads: Iterable[Path | Artifact] = (),
+        reads: Iterable[Path] = (),
     ) -> None:  # fmt: skip
         self._set_places(out)
         self._force, self._resumable = force, identity is not None
