@@ -23,6 +23,7 @@ from tiering.artifacts.journal import JOURNAL, OUTSIDE, Journal
 from tiering.artifacts.overlap import refuse_foreign, refuse_overlap
 from tiering.artifacts.storage import fsync_directory, make_folders, missing_folders, storage_errors, write_durably
 from tiering.errors import BusyError, ExistsError, FormatError, InputError, MissingError
+from tiering.text.arguments import require_local
 from tiering.text.progress import kept, note
 from tiering.version import __version__
 
@@ -81,6 +82,7 @@ class OutputDirectory(AbstractContextManager["OutputDirectory"]):
             output._refuse_existing()
 
     def _set_places(self, out: str | os.PathLike[str]) -> None:
+        require_local(out=out)
         self.out = Path(os.path.abspath(out))  # noqa: PTH100 - keep symbolic links in the name as given
         if not self.out.name:
             raise InputError(f"output {self.out}: expected the name of a directory to create")
