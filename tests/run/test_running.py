@@ -76,6 +76,15 @@ def test_what_is_done_is_skipped(store, executor, plain):
     assert files(store) == before
 
 
+def test_what_this_run_has_done_is_not_from_an_earlier_one(store, executor, plain):
+    counters = Counters()
+    job = Job(store, "job", executor, counters=counters)
+    for _ in range(2):
+        for stage in stages():
+            job.run(stage)
+    assert counters == Counters(run=ALL)
+
+
 def test_tasks_of_a_job_share_what_they_open(store, executor):
     first, other = (Job(store, name, executor) for name in ("job", "other"))
     made = [record["facts"]["made"] for record in first.run(Step("share", "cluster_jobs:share", 5, {"of": "a"}))]
