@@ -194,6 +194,18 @@ def test_bind_mounts_are_followed(tiering_cli, chain, bound):
     assert content(chain / "data") == before
 
 
+def test_what_does_not_exist_yet_has_two_names_under_a_bind_mount(tiering_cli, chain, bound):
+    """No inode tells that both are one: only what the system says of its mounts."""
+    for out, ssd in (("new", "new/x"), ("new/x", "new"), ("new", "new")):
+        for here, there in ((bound / out, chain / "data" / ssd), (chain / "data" / out, bound / ssd)):
+            tiering_cli("layout", "reordered", "--out", here, "--ssd", there, "--cpu", "20%").refused(
+                "which the command writes to"
+            )
+    assert not (bound / "new").exists()
+    tiering_cli("layout", "reordered", "--out", "other", "--ssd", bound / "new", "--cpu", "20%").ok()
+    assert (chain / "data" / "new").is_dir()
+
+
 def test_files_of_a_users_in_an_artifact_stay(tiering_cli, chain):
     for out, command in (
         ("graph", "import data"),
