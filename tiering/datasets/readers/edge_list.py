@@ -35,7 +35,7 @@ from tiering.formats.npy_file import read_start
 from tiering.text.progress import note
 
 _FIELDS, _SYMMETRIES = ("pattern", "real", "integer"), ("general", "symmetric")  # of matrices
-_NO_EDGES = re.compile(r"(readme|licen[cs]e|meta|num_nodes\.)", re.IGNORECASE)  # beginnings of names of other texts
+NO_EDGES = re.compile(r"(readme|licen[cs]e|meta|num_nodes\.)", re.IGNORECASE)  # beginnings of names of other texts
 SUFFIXES = (".txt", ".csv", ".tsv", ".edges", ".edgelist", ".el")
 Change = Callable[[dict[str, Any]], dict[str, Any]]  # of columns by name
 # Function from the syntax and the fields of the first two records to a parser, and whether the first is a header.
@@ -43,6 +43,10 @@ MakeParser = Callable[[TextSyntax, list[str], list[str]], tuple[ColumnParser, bo
 _WHOLE = re.compile(r"[+-]?\d+")
 _COLUMN_NAME = re.compile(r"[A-Za-z_]*(_id|Id|ID|_name|Name|_key)|(?i:id|name|user|item|node)")
 NUMERIC = re.compile(r"\"?[+-]?(\.?\d.*|nan|inf|infinity)", re.IGNORECASE | re.DOTALL)
+
+
+class NoRowsError(InputError):
+    """A text has no lines but perhaps comments and a header."""
 
 
 def read_text(path: Path, context: ImportContext) -> EdgeSink:
@@ -109,7 +113,8 @@ def find_start(
         start, more = find_data(path, first.after(len(record) + 1), leading, not newlines)
         comments += more
         _require_edges(len(start.raw), path, comments)
-    parser.comments, parser.first, parser.first_id = comments, 0 if header else start.line, options.first_id
+    parser.comments, parser.first, parser.dense = comments, 0 if header else start.line, options.compact_ids
+    parser.first_id = options.first_id or -(2**63) * options.compact_ids
     return start, parser
 
 
@@ -165,7 +170,7 @@ def _states_ends(path: Path, context: ImportContext) -> bool:
 def _require_edges(size: int, path: Path, comments: int) -> None:
     if size == 0:
         besides = f" but {comments} comments (--comment none takes them for edges)" if comments else ""
-        raise InputError(f"{path}: expected edges, found none{besides}; was a download interrupted?")
+        raise NoRowsError(f"{path}: expected edges, found none{besides}; was a download interrupted?")
 
 
 def _has_header(fields: list[str], options: ImportOptions, path: Path) -> bool:
@@ -256,9 +261,9 @@ def _add_reversed(columns: dict[str, Any]) -> dict[str, Any]:
     return {**twice, "src": np.where(reverse, dst, src), "dst": np.where(reverse, src, dst)}
 
 
-def _texts_inside(folder: Path) -> list[Path]:
+def texts_inside(folder: Path) -> list[Path]:
     """Return the texts of a directory that may hold its edges: of other names than .txt, if there are any."""
-    texts = files_that(lambda file: is_edge_list(file) and not _NO_EDGES.match(file.name))(folder)
+    texts = files_that(lambda file: is_edge_list(file) and not NO_EDGES.match(file.name))(folder)
     return [file for file in texts if ".txt" not in file.suffixes] or texts
 
 
@@ -267,9 +272,9 @@ def _is_named_mtx(path: Path) -> bool:
 
 
 READER = Reader(
-    lambda path, context: read_text(context.choose_file(path, _texts_inside, "edges"), context).finish(),
+    lambda path, context: read_text(context.choose_file(path, texts_inside, "edges"), context).finish(),
     COLUMN_OPTIONS | TEXT_OPTIONS | RAW_OPTIONS,
-    directory=Detector("a text of edges", lambda p: _texts_inside(p) and not (p / "indptr.npy").exists()),
+    directory=Detector("a text of edges", lambda p: texts_inside(p) and not (p / "indptr.npy").exists()),
     file=Detector(f"text ({', '.join(SUFFIXES)}, also .gz)", is_edge_list),
 )
 MTX_READER = Reader(
