@@ -37,6 +37,10 @@ _TIMES = (pa.timestamp("us"), pa.timestamp("us", "UTC"))
 _PIECE_ROWS = 1 << 16
 _DIGITS = r"^[+-]?[0-9]+$"
 _WHOLE = re.compile(r"\s*[+-]?\d{1,18}\s*")
+_NO_LABELS = frozenset({  # texts that stand for no label in most tables
+    "unknown", "none", "null", "nan", "na", "n/a", "nil", "missing", "undefined", "unlabeled", "unlabelled", "no label",
+    "?", "-", "--", "\\n",
+})  # fmt: skip
 
 
 class TableFile:
@@ -160,7 +164,9 @@ def find_usual(role: str, spec: TableSpec, names: Sequence[str]) -> list[str]:
 
 
 def refuse_unknown(options: ImportOptions, files: Sequence[TableFile]) -> None:
-    """Refuse options that name a column which no table has."""
+    """Refuse options that name a column which no table has, or are for labels where there are none."""
+    if options.no_label and not any(file.columns.get("label") for file in files):
+        raise InputError("--no-label: expected a column of labels, found none named; name it with --label")
     for role, option in _OPTIONS.items():
         value = getattr(options, option)
         values = (value.default, *value.by_type.values()) if isinstance(value, PerType) else (value,)
@@ -248,32 +254,53 @@ class Column(NamedTuple):
             array, unit = array.cast(pa.int64()), array.type.unit
         return check_times(array.to_numpy(zero_copy_only=False), self.where, context, unit, self.row)
 
-    def rows(self) -> npt.NDArray[np.float64]:
+    def rows(self) -> npt.NDArray[np.float32]:
         """Return a column of numbers, or of lists of one length, as (rows, values)."""
-        if "list" not in str(self.array.type):
-            return self.numbers().astype(np.float64, copy=False)[:, None]
-        lengths = pc.unique(pc.list_value_length(self.array)).to_pylist()
-        if len(lengths) != 1 or not lengths[0]:
-            problem = f"expected lists of one length, found lengths {lengths[:5]} from row {self.row} on"
-            raise InputError(f"{self.where}: {problem}; pad them")
-        values = self._replace(array=self.array.flatten()).numbers()
-        return values.astype(np.float64, copy=False).reshape(len(self.array), -1)
+        column = self
+        if "list" in str(self.array.type):
+            lengths = pc.unique(pc.list_value_length(self.array)).to_pylist()
+            if len(lengths) != 1 or not lengths[0]:
+                problem = f"expected lists of one length, found lengths {lengths[:5]} from row {self.row} on"
+                raise InputError(f"{self.where}: {problem}; pad them")
+            column = self._replace(array=self.array.flatten())
+        values = column.numbers().reshape(len(self.array), -1)
+        with np.errstate(over="ignore"):
+            rows = values.astype(np.float32)
+        if (lost := np.isinf(rows) & np.isfinite(values)).any():
+            row, k = np.argwhere(lost)[0]
+            problem = f"expected features of float32, up to 3.4e38, found {values[row, k]} at row {self.row + row}"
+            raise InputError(f"{self.where}: {problem}; correct it, or scale the column")
+        return rows
 
 
 def number_labels(
     codes: npt.NDArray[np.int64], texts: list[str], of: tuple[str, int], context: ImportContext
 ) -> npt.NDArray[Any]:
     """Return labels `of` so many nodes of a type: numbers, else the position of each text among all; -1 for none."""
+    none = {*context.options.no_label, *map(_as_number, context.options.no_label)}
+    known = sorted(text for text in texts if not {text, _as_number(text)} & none)
     try:
-        values = np.array([*map(float, texts), np.nan])
+        numbers = {text: float(text) for text in known}
+        values = np.array([*(numbers.get(text, np.nan) for text in texts), np.nan])
         if (np.isnan(values) | (values == np.floor(values))).all():
             values = np.nan_to_num(values, nan=-1).astype(np.int64)
     except ValueError:
-        classes = sorted(texts)
-        values = np.append(np.searchsorted(np.array(classes, object), np.array(texts, object)), -1)
-        context.notes.setdefault("classes", {})[of[0]] = classes
+        positions = {text: position for position, text in enumerate(known)}
+        values = np.array([*(positions.get(text, -1) for text in texts), -1])
+        context.notes.setdefault("classes", {})[of[0]] = known
+        if doubtful := [text for text in known if text.lower() in _NO_LABELS]:
+            listed = ",".join(doubtful)
+            note(f"note: {listed}: labels of {of[0]} that are classes; if they mean no label, say --no-label {listed}")
     out = context.scratch.array(of[1], values.dtype)
     out[codes.size :] = values[-1]
     for part in chunks(codes.size):
         out[part] = values[codes[part]]
     return out
+
+
+def _as_number(text: str) -> float | str:
+    """Return the number that a text is, if it is one, so that ``9`` and ``9.0`` are one label."""
+    try:
+        return float(text)
+    except ValueError:
+        return text

@@ -191,7 +191,7 @@ def _read_nodes(table: _Table, sorters: dict[str, NameIds], named: set[str], con
         for label in columns["label"]:
             table.add_classes(label.strings(), "labels", label.where, context)
         if columns["features"]:
-            block = np.concatenate([one.rows() for one in columns["features"]], axis=1).astype(np.float32)
+            block = np.concatenate([one.rows() for one in columns["features"]], axis=1)
             table.dim = table.dim or block.shape[1]
             if block.shape[1] != table.dim:
                 problem = f"expected {table.dim} values of features, found {block.shape[1]} from row {column.row} on"
