@@ -261,18 +261,13 @@ def _add_labels(nodes: NodeData, node_type: str, labels: LabelArray, context: Im
     for part in chunks(used):
         out[part] = _replace_nan(column[part])
     nodes.labels, nodes.num_classes = out, int(out.max(initial=-1)) + 1
-    _note_unused_classes(nodes, where, context)
-
-
-def _note_unused_classes(nodes: NodeData, where: str, context: ImportContext) -> None:
-    seen = context.scratch.array(nodes.num_classes, bool)
+    seen = context.scratch.array(nodes.num_classes + 1, bool)  # the last is -1's
     seen[:] = False
-    labels = nodes.labels if nodes.labels is not None else np.empty(0, np.int64)
-    for part in chunks(labels.shape[0]):
-        seen[labels[part][labels[part] >= 0]] = True
-    if (used := int(np.count_nonzero(seen))) < seen.size:
-        found = f"labels {np.argmax(seen)} to {seen.size - 1} make {seen.size} classes, of which {used} have nodes"
-        note(f"note: {where}: {found}; number them 0, 1, 2... to have {used} classes")
+    for part in chunks(used):
+        seen[out[part]] = True
+    if (have := int(np.count_nonzero(seen[:-1]))) < nodes.num_classes:
+        found = f"labels {np.argmax(seen)} to {seen.size - 2} make {seen.size - 1} classes, of which {have} have nodes"
+        note(f"note: {where}: {found}; number them 0, 1, 2... to have {have} classes")
 
 
 def _are_no_classes(block: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:

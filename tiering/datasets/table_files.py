@@ -37,10 +37,7 @@ _TIMES = (pa.timestamp("us"), pa.timestamp("us", "UTC"))
 _PIECE_ROWS = 1 << 16
 _DIGITS = r"^[+-]?[0-9]+$"
 _WHOLE = re.compile(r"\s*[+-]?\d{1,18}\s*")
-_NO_LABELS = frozenset({  # texts that stand for no label in most tables
-    "unknown", "none", "null", "nan", "na", "n/a", "nil", "missing", "undefined", "unlabeled", "unlabelled", "no label",
-    "?", "-", "--", "\\n",
-})  # fmt: skip
+_NO_LABELS = "unknown none null nan na n/a nil missing undefined unlabeled unlabelled ? - -- \\n".split()
 
 
 class TableFile:
@@ -277,8 +274,8 @@ def number_labels(
     codes: npt.NDArray[np.int64], texts: list[str], of: tuple[str, int], context: ImportContext
 ) -> npt.NDArray[Any]:
     """Return labels `of` so many nodes of a type: numbers, else the position of each text among all; -1 for none."""
-    none = {*context.options.no_label, *map(_as_number, context.options.no_label)}
-    known = sorted(text for text in texts if not {text, _as_number(text)} & none)
+    none = {text.removesuffix(".0") for text in context.options.no_label}
+    known = sorted(text for text in texts if text.removesuffix(".0") not in none)
     try:
         numbers = {text: float(text) for text in known}
         values = np.array([*(numbers.get(text, np.nan) for text in texts), np.nan])
@@ -296,11 +293,3 @@ def number_labels(
     for part in chunks(codes.size):
         out[part] = values[codes[part]]
     return out
-
-
-def _as_number(text: str) -> float | str:
-    """Return the number that a text is, if it is one, so that ``9`` and ``9.0`` are one label."""
-    try:
-        return float(text)
-    except ValueError:
-        return text
