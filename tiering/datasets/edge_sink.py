@@ -71,12 +71,11 @@ class EdgeSink:
                 continue
             values, first_id = values.astype(DTYPES[content], copy=False), self._context.options.first_id
             self.largest = self.largest.merge(check_values(values, place, self.rows, content, first_id))
-            values = values - first_id if first_id and content in ENDS else values
             try:
                 if self._names is not None and content in ENDS:
                     self._names.append(content, pa.array(values))
                 else:
-                    self._files[content].append(values)
+                    self._files[content].append(values - first_id if first_id and content in ENDS else values)
             except StorageError as error:
                 raise StorageError(error.errno, f"{place}: after {self.rows} edges: {error}") from error
         self.rows += len(columns["src"])
@@ -100,6 +99,8 @@ def describe_edges(
     """Return the dataset of columns of edges: count the nodes; `ids`: the original ones, if they were made dense."""
     edges = EdgeData(RELATION, columns.pop("src"), columns.pop("dst"), where=str(path), data=columns)
     arrays, extra = read_arrays_beside(edges, context), {}
+    splits = arrays.splits.items()
+    arrays.splits = {name: split.renumber(ids, names, context.options.first_id) for name, split in splits}
     if names is not None:
         for option in ("compact_ids", "first_id"):
             if getattr(context.options, option):

@@ -37,7 +37,7 @@ _TIMES = (pa.timestamp("us"), pa.timestamp("us", "UTC"))
 _PIECE_ROWS = 1 << 16
 _DIGITS = r"^[+-]?[0-9]+$"
 _WHOLE = re.compile(r"\s*[+-]?\d{1,18}\s*")
-_NO_LABELS = "unknown none null nan na n/a nil missing undefined unlabeled unlabelled ? - -- \\n".split()
+_NO_LABEL = re.compile(r"unknown|none|null|nan?|n/a|nil|missing|undefined|unlabell?ed|[?]|--?|\\n", re.IGNORECASE)
 
 
 class TableFile:
@@ -285,7 +285,7 @@ def number_labels(
         positions = {text: position for position, text in enumerate(known)}
         values = np.array([*(positions.get(text, -1) for text in texts), -1])
         context.notes.setdefault("classes", {})[of[0]] = known
-        if doubtful := [text for text in known if text.lower() in _NO_LABELS]:
+        if doubtful := [text for text in known if _NO_LABEL.fullmatch(text)]:
             listed = ",".join(doubtful)
             note(f"note: {listed}: labels of {of[0]} that are classes; if they mean no label, say --no-label {listed}")
     out = context.scratch.array(of[1], values.dtype)
