@@ -144,7 +144,7 @@ def test_splits_hold_ids_of_the_edges_whatever_renumbers_them(tmp_path, monkeypa
     np.save(tmp_path / "val_mask.npy", np.arange(nodes) == 1)  # of the second, whatever its id
     with open_dataset(tmp_path, **options) as data:
         assert data.nodes["node"].splits["val"].tolist() == [1]
-    for wrong in (0, ids[2] + 1, 2**63 + 1) if options or kind == "parquet" and ids[2] == 10 else ():
+    for wrong in (0, ids[2] + 1, 2**63 + 1) if options or (kind == "parquet" and ids[2] == 10) else ():
         np.save(tmp_path / "train_idx.npy", np.array([ids[1], wrong], np.uint64))
         refused(r"train_idx\.npy.*: expected ids (of the edges|0\.\.4).*, found \d+ at position 1", tmp_path, **options)
 
