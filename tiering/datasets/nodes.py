@@ -108,8 +108,7 @@ def _count_nodes(node_type: str, arrays: NodeArrays, edges: list[EdgeData], cont
             cure = "give --first-id 1 if the ids begin at 1" if (largest.smallest, largest.id) == (1, count) else cure
             problem = f"{stated_by} says {count}, ids 0..{count - 1}, but id {largest.id} occurs"
             raise InputError(f"{largest.where}: {problem}; {cure}")
-        first = context.options.first_id
-        if first and asked is None and 0 <= largest.id < count - first:
+        if (first := context.options.first_id) and asked is None and 0 <= largest.id < count - first:
             problem = f"{stated_by}: {count} rows may be those of ids {first}..{count + first - 1} or 0..{count - 1}"
             raise InputError(f"{problem}; add --num-nodes {count} for the first, leave --first-id out for the second")
         origin = f"{stated_by}: says that there are {count}; correct it if there are not"

@@ -57,8 +57,8 @@ class SplitArray(NamedTuple):
             ranks = (names.position(b"%d" % value) for value in values.tolist())
             nodes = np.array([-1 if rank is None else rank for rank in ranks], np.int64)
         elif ids is not None:
-            nodes = np.searchsorted(ids[: ids.size - 1], values)
-            nodes[ids[nodes] != values] = -1
+            places = np.searchsorted(ids[:-1], values)
+            nodes = np.where(ids[places] == values, places, -1)
         else:
             nodes, where = values - first_id, f"{where} (minus --first-id {first_id})"
         if (at := first_wrong(nodes, lambda block: block < 0)) is not None:

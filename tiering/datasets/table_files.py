@@ -46,6 +46,7 @@ class TableFile:
     def __init__(self, path: Path, spec: TableSpec, context: ImportContext) -> None:
         self.path, self.spec, self.header = path, spec, True
         self._options, self._is_sure = context.options, True  # whether a first line of data cannot be a header
+        self._titles: tuple[int, int] | None = None  # positions of the ends as comments name them
         self._block_bytes = max(1 << 20, context.scratch.budget.left() // 64)
         require_file(path, "a table")
         context.record_file(path)
@@ -61,12 +62,18 @@ class TableFile:
         places = {str(place): name for place, name in enumerate(self.names)}
         self.known = places | {strip_type(name): name for name in self.names} | {n: n for n in [*self.names, ROW]}
         self.columns = self._choose_columns()
+        if not self._parquet:
+            edge_list.refuse_doubtful(self._parser, any(map(self.holds_names, spec.ends)))
 
-    def _make_parser(self, syntax: TextSyntax, first: list[str], second: list[str]) -> tuple[ColumnParser, bool]:
-        numbers = [any(map(edge_list.NUMERIC.fullmatch, fields)) for fields in (first, second)]
+    def _make_parser(
+        self, syntax: TextSyntax, records: list[list[str]], comments: list[bytes]
+    ) -> tuple[ColumnParser, bool]:
+        first, self._titles = records[0], edge_list.find_titles(self.path, comments, syntax, len(records[0]))
+        numbers = [any(map(edge_list.NUMERIC.fullmatch, fields)) for fields in (*records, [])[:2]]
         wanted = {n for role in self.spec.roles for n in _named(role, self.spec, self._options) if not n.isdecimal()}
         usual = any(find_usual(role, self.spec, first) for role in self.spec.ends)
         guess = usual or any({strip_type(field), field} & wanted for field in first) or numbers == [False, True]
+        guess |= edge_list.heads_numbers(records)
         self.header = guess if self._options.header is None else self._options.header
         self._is_sure = self.header or numbers[0] or self._options.header is not None
         self.names, self._first = first if self.header else list(map(str, range(len(first)))), first
@@ -86,6 +93,8 @@ class TableFile:
             chosen["data"] = [name for name in chosen["data"] if name not in chosen["time"]]
         used = set(chain(*chosen.values()))
         free = [name for name in self.names if name not in used]
+        if self._titles and "src" in chosen and not (self.header or chosen["src"] or chosen["dst"]):
+            chosen |= {end: [str(place)] for end, place in zip(("src", "dst"), self._titles, strict=True)}
         placed = len(self.names if self.header else free) == 2 and (self._is_sure or used)
         if placed and "src" in chosen and not (chosen["src"] or chosen["dst"]):
             chosen |= {"src": free[:1], "dst": free[1:]}
@@ -261,13 +270,10 @@ class Column(NamedTuple):
                 raise InputError(f"{self.where}: {problem}; pad them")
             column = self._replace(array=self.array.flatten())
         values = column.numbers().reshape(len(self.array), -1)
-        with np.errstate(over="ignore"):
-            rows = values.astype(np.float32)
-        if (lost := np.isinf(rows) & np.isfinite(values)).any():
-            row, k = np.argwhere(lost)[0]
+        for row, k in np.argwhere(np.isfinite(values) & (np.abs(values) > np.finfo(np.float32).max))[:1]:
             problem = f"expected features of float32, up to 3.4e38, found {values[row, k]} at row {self.row + row}"
             raise InputError(f"{self.where}: {problem}; correct it, or scale the column")
-        return rows
+        return values.astype(np.float32)
 
 
 def number_labels(
@@ -285,8 +291,7 @@ def number_labels(
         positions = {text: position for position, text in enumerate(known)}
         values = np.array([*(positions.get(text, -1) for text in texts), -1])
         context.notes.setdefault("classes", {})[of[0]] = known
-        if doubtful := [text for text in known if _NO_LABEL.fullmatch(text)]:
-            listed = ",".join(doubtful)
+        if listed := ",".join(filter(_NO_LABEL.fullmatch, known)):
             note(f"note: {listed}: labels of {of[0]} that are classes; if they mean no label, say --no-label {listed}")
     out = context.scratch.array(of[1], values.dtype)
     out[codes.size :] = values[-1]

@@ -1,8 +1,7 @@
 """Changes that the user asks for at import: to the edges, and random arrays of nodes; each is recorded.
 
-Weights, types, ids and features go with their edges, in their dtype: a reverse edge has those of its original, an added
-self loop has weight 1, features of 0, id -1, and as other edge data NaN in floats and -1 in whole numbers; ids are by
-default positions in the source. Cost: one pass each.
+Edge data go with their edges: a reverse edge has those of its original, an added self loop has weight 1, features of 0,
+NaN in other floats and -1 in other whole numbers; ids are by default positions in the source. Cost: one pass each.
 """
 
 from __future__ import annotations
@@ -149,9 +148,8 @@ def _add_loops(edge: EdgeData, num_nodes: int, context: ImportContext) -> None:
         none = {"i": -1, "f": np.nan}.get(column.dtype.kind)
         value = {"data.weight": 1, f"data.{EDGE_FEATURES}": 0}.get(name, none)
         if value is None:
-            problem = f"an added loop has {name.removeprefix('data.')} -1, which {column.dtype} cannot hold"
-            remedy = "convert it, for example with array.astype('int32'), or leave --self-loops add out"
-            raise InputError(f"{edge.where}: --self-loops add: {problem}; {remedy}")
+            problem = f"--self-loops add: expected {name.removeprefix('data.')} that can be -1, found {column.dtype}"
+            raise InputError(f"{edge.where}: {problem}; convert it, for example with array.astype('int32')")
         values = (np.full((ids.size, *column.shape[1:]), value, column.dtype) for ids in added)
         return column.dtype, chain(_pieces(column), values)
 
