@@ -45,20 +45,20 @@ class SplitArray(NamedTuple):
     where: str
     is_mask: bool = False  # True if the dataset calls it a mask
 
-    def renumber(self, ids: Ids | None, names: NameTable | None, first_id: int) -> SplitArray:
+    def renumber(self, ids: npt.NDArray[Any] | None, names: NameTable | None, first_id: int) -> SplitArray:
         """Return the split by nodes, of ids of the edges: `ids` ascending, decimal `names`, or counted from `first_id`.
 
         A mask stays as it is: its rows are in the order of the nodes. Cost for names: a binary search for each id.
         """
-        values, where = self.values.astype(np.int64, copy=False), self.where
+        values, where = self.values.astype(np.int64 if ids is None else ids.dtype, copy=False), self.where
         if self.is_mask or self.values.dtype.kind == "b" or (ids is None and names is None and not first_id):
             return self
         if names is not None:
-            ranks = (names.position(b"%d" % value) for value in values.tolist())
+            ranks = (names.position(b"%d" % value) for value in self.values.tolist())
             nodes = np.array([-1 if rank is None else rank for rank in ranks], np.int64)
         elif ids is not None:
             places = np.searchsorted(ids[:-1], values)
-            nodes = np.where(ids[places] == values, places, -1)
+            nodes = np.where((ids[places] == values) & ((values < 0) == (self.values < 0)), places, -1)
         else:
             nodes, where = values - first_id, f"{where} (minus --first-id {first_id})"
         if (at := first_wrong(nodes, lambda block: block < 0)) is not None:
