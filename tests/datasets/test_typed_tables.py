@@ -294,3 +294,45 @@ def test_the_row_number_as_edge_data(tmp_path):
     rows = {relation[1]: graph.edge_data(relation) for relation in graph.relations}
     assert {name: sorted(data["row"].tolist()) for name, data in rows.items()} == {"x": [0, 3], "y": [1]}
     assert {name: sorted(data["edge_ids"].tolist()) for name, data in rows.items()} == {"x": [0, 1], "y": [0]}
+
+
+@pytest.mark.parametrize(
+    ("labels", "options", "expected", "said"),
+    [
+        ("a,unknown,None,b", {}, [1, 3, 0, 2], "note: None,unknown: labels of n that are classes; .*`no_label`"),
+        ("a,unknown,None,b", {"no_label": "unknown,None"}, [0, -1, -1, 1], None),
+        ("a,,None,b", {"no_label": ["None"]}, [0, -1, -1, 1], None),
+        ("3,?,5,4", {"no_label": "?"}, [3, -1, 5, 4], "labels 3 to 5 make 6 classes, of which 3 have nodes; number"),
+        ("0,99.0,1,99", {"no_label": "99"}, [0, -1, 1, -1], None),
+        ("10,20,20,10", {}, [10, 20, 20, 10], "labels 10 to 20 make 21 classes, of which 2 have nodes"),
+        ("0,1,,2", {}, [0, 1, -1, 2], None),
+        ("?,?,?,?", {"no_label": "?"}, [-1, -1, -1, -1], None),
+    ],
+)
+def test_what_is_no_label_and_which_classes_have_no_nodes(tmp_path, capsys, labels, options, expected, said):
+    write(tmp_path / "e.csv", "src,dst", [(0, 3)])
+    write(tmp_path / "n.csv", "id,y", list(enumerate(labels.split(","))))
+    tables = {"relations": {("n", "to", "n"): tmp_path / "e.csv"}, "nodes": {"n": tmp_path / "n.csv"}}
+    graph = tiering.import_graph(**tables, label="y", **options, out=tmp_path / "g")
+    assert graph.labels().tolist() == expected
+    told = capsys.readouterr().err
+    assert re.search(said, told) if said else "note:" not in told
+    with pytest.raises(InputError, match="no_label: expected a column of labels, found none named"):
+        tiering.import_graph(**tables, no_label="x", out=tmp_path / "other")
+
+
+@pytest.mark.parametrize("kind", ["text", "lists"])
+def test_features_that_float32_cannot_hold_are_refused_by_row_and_column(tmp_path, monkeypatch, kind):
+    monkeypatch.setattr("tiering.datasets.table_files._PIECE_ROWS", 2)
+    values = [1.5, np.inf, -3e38, 7.0, -1e39, 2.0]
+    write(tmp_path / "e.csv", "src,dst", [(0, 3)])
+    if kind == "text":
+        write(tmp_path / "n.csv", "id,f", list(enumerate(values)))
+    else:
+        pa_parquet.write_table(pa.table({"id": range(6), "f": [[0.0, v] for v in values]}), tmp_path / "n.parquet")
+    name = "n.csv" if kind == "text" else "n.parquet"
+    with pytest.raises(InputError, match=rf"{name}: column f: expected features of float32.* found -1e\+39 at row 4;"):
+        tiering.import_graph(
+            relations={("n", "to", "n"): tmp_path / "e.csv"}, nodes={"n": tmp_path / name}, features="f",
+            out=tmp_path / "g",
+        )  # fmt: skip

@@ -25,7 +25,9 @@ TEXT_OPTIONS = frozenset({"delimiter", "header", "string_ids", "quoted_newlines"
 RAW_OPTIONS = frozenset({"feature_dim", "feature_dtype", "num_labelled"}) | TIME_OPTIONS
 TREE_OPTIONS = frozenset({"label", "relations", "mean_features"})
 RANDOM_OPTIONS = frozenset({"random_features", "random_labels", "random_train"})
-TABLE_OPTIONS = frozenset({"relation", "nodes", "id_column", "features", "type_column", "edge_data", "unknown_ids"})
+TABLE_OPTIONS = frozenset({
+    "relation", "nodes", "id_column", "features", "type_column", "edge_data", "unknown_ids", "no_label",
+})  # fmt: skip
 FORMAT_OPTIONS = (
     COLUMN_OPTIONS | TEXT_OPTIONS | RAW_OPTIONS | TREE_OPTIONS | TABLE_OPTIONS
 )  # the others mean something for all formats
@@ -224,6 +226,9 @@ class ImportOptions:
     unknown_ids: str = option(
         "error", "Edges with an id that the table of nodes lacks; add: the node, with features of 0.", "error|add",
         panel=_TYPED, parse=choice("error", "add"))
+    no_label: tuple[str, ...] = option(
+        (), "Values of the column of labels that stand for no label.", "VALUE,..", panel=_TYPED, cli=str | None,
+        parse=_texts)
     self_loops: str = option(
         "keep", "Self loops; add: where a node has none.", "keep|remove|add", panel=_CHANGE,
         parse=choice("keep", "remove", "add"))
@@ -287,6 +292,7 @@ class ImportKeywords(TypedDict, total=False):
     time: str | None
     time_sorted: bool
     unknown_ids: str | None
+    no_label: str | Sequence[str] | None
     self_loops: str | None
     reverse_edges: bool
     deduplicate: bool

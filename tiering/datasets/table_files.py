@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from dataclasses import replace
 from decimal import Decimal
 from itertools import chain
@@ -37,6 +38,7 @@ _ENDINGS = ("", "id", "key", "index", "idx")
 _TIMES = (pa.timestamp("us"), pa.timestamp("us", "UTC"))
 _PIECE_ROWS = 1 << 16
 _WHOLE = re.compile(r"\s*[+-]?\d+\s*")
+_NO_LABEL = re.compile(r"unknown|none|null|nan?|n/a|nil|missing|undefined|unlabell?ed|[?]|--?|\\n", re.IGNORECASE)
 _WHOLE_NUMBER = re.compile(r"[+-]?\d+(\.0*)?")
 
 
@@ -49,6 +51,7 @@ class TableFile:
         self.rank = 0  # the more, the surer is the header
         self.problem: InputError | None = None  # of a file that holds no rows
         self._options, self._is_sure = context.options, True  # whether a first line of data cannot be a header
+        self._titles: tuple[int, int] | None = None  # positions of the ends as comments name them
         self._block_bytes = max(1 << 20, context.scratch.budget.left() // 64)
         require_file(path, "a table")
         context.record_file(path)
@@ -71,19 +74,25 @@ class TableFile:
         places = {str(place): name for place, name in enumerate(self.names)}
         self.known = places | {strip_type(name): name for name in self.names} | {n: n for n in [*self.names, ROW]}
         self.columns = self._choose_columns()
+        if not self._parquet:
+            edge_list.refuse_doubtful(self._parser, any(map(self.holds_names, self.spec.ends)))
 
-    def _make_parser(self, syntax: TextSyntax, first: list[str], second: list[str]) -> tuple[ColumnParser, bool]:
-        numbers = [any(map(edge_list.NUMERIC.fullmatch, fields)) for fields in (first, second)]
+    def _make_parser(
+        self, syntax: TextSyntax, records: list[list[str]], comments: list[bytes]
+    ) -> tuple[ColumnParser, bool]:
+        first, self._titles = records[0], edge_list.find_titles(self.path, comments, syntax, len(records[0]))
+        numbers = [any(map(edge_list.NUMERIC.fullmatch, fields)) for fields in (*records, [])[:2]]
         wanted = {n for role in self.spec.roles for n in _named(role, self.spec, self._options) if not n.isdecimal()}
         usual = any(find_usual(role, self.spec, first) for role in self.spec.ends)
         named = usual or any({strip_type(field), field} & wanted for field in first)
-        header = named or numbers == [False, True] if self._options.header is None else self._options.header
+        heads = numbers == [False, True] or edge_list.heads_numbers(records)
+        header = named or heads if self._options.header is None else self._options.header
         if self.names:
             header = named or set(first) == set(self.names)
             if not header and len(first) != len(self.names):
                 found = f"expected {len(self.names)} columns as in another part ({', '.join(self.names)[:200]})"
                 raise InputError(f"{self.path}: {found}, found {len(first)}: {', '.join(first)[:200]}; correct it")
-        self.rank = 2 if header and named else int(header and not numbers[0])
+        self.rank = 2 if header and named else int(header and (heads or not numbers[0]))
         self.header, self._first = header or bool(self.names), first
         self._is_sure = self.header or numbers[0] or self._options.header is not None
         self.names = first if header else self.names or list(map(str, range(len(first))))
@@ -103,6 +112,8 @@ class TableFile:
             chosen["data"] = [name for name in chosen["data"] if name not in chosen["time"]]
         used = set(chain(*chosen.values()))
         free = [name for name in self.names if name not in used]
+        if self._titles and "src" in chosen and not (self.header or chosen["src"] or chosen["dst"]):
+            chosen |= {end: [str(place)] for end, place in zip(("src", "dst"), self._titles, strict=True)}
         placed = len(self.names if self.header else free) == 2 and (self._is_sure or used)
         if placed and "src" in chosen and not (chosen["src"] or chosen["dst"]):
             chosen |= {"src": free[:1], "dst": free[1:]}
@@ -145,14 +156,15 @@ class TableFile:
             for _, batch in parquet.read_batches(self.path, list(positions)):
                 yield batch.num_rows, {name: batch.column(name) for name in positions}
             return
-        self._parser.columns = {str(place): place for place in {*positions.values()} or {0}}
+        parser = copy(self._parser)  # which counts comments
+        parser.columns = {str(place): place for place in {*positions.values()} or {0}}
         # A block of text, its copies and its columns take some 8 times its bytes.
-        for block in read_blocks(self.path, "reading tables", self._start, self._parser.syntax, most=self._block_bytes):
-            if columns := self._parser.parse(block):
+        for block in read_blocks(self.path, "reading tables", self._start, parser.syntax, most=self._block_bytes):
+            if columns := parser.parse(block):
                 arrays = {key: column.combine_chunks() for key, column in columns.items()}
                 yield len(next(iter(arrays.values()))), {n: arrays[str(place)] for n, place in positions.items()}
-        if self._parser.comments:
-            note(f"note: {self.path}: lines left out as comments: {self._parser.comments}")
+        if parser.comments:
+            note(f"note: {self.path}: lines left out as comments: {parser.comments}")
 
 
 def open_parts(paths: Sequence[Path], spec: TableSpec, context: ImportContext) -> list[TableFile]:
@@ -197,7 +209,9 @@ def find_usual(role: str, spec: TableSpec, names: Sequence[str]) -> list[str]:
 
 
 def refuse_unknown(options: ImportOptions, files: Sequence[TableFile]) -> None:
-    """Refuse options that name a column which no table has."""
+    """Refuse options that name a column which no table has, or are for labels where there are none."""
+    if options.no_label and not any(file.columns.get("label") for file in files):
+        raise InputError("--no-label: expected a column of labels, found none named; name it with --label")
     for role, option in _OPTIONS.items():
         value = getattr(options, option)
         values = (value.default, *value.by_type.values()) if isinstance(value, PerType) else (value,)
@@ -303,30 +317,39 @@ class Column(NamedTuple):
                     raise InputError(f"{self.where}: expected whole numbers up to 2^53 next to fractions, {found}")
         return values
 
-    def rows(self) -> npt.NDArray[np.float64]:
+    def rows(self) -> npt.NDArray[np.float32]:
         """Return a column of numbers, or of lists of one length, as (rows, values)."""
-        if "list" not in str(self.array.type):
-            return self.numbers().astype(np.float64, copy=False)[:, None]
-        lengths = pc.unique(pc.list_value_length(self.array)).to_pylist()
-        if len(lengths) != 1 or not lengths[0]:
-            problem = f"expected lists of one length, found lengths {lengths[:5]} from row {self.row} on"
-            raise InputError(f"{self.where}: {problem}; pad them")
-        values = self._replace(array=self.array.flatten()).numbers()
-        return values.astype(np.float64, copy=False).reshape(len(self.array), -1)
+        column = self
+        if "list" in str(self.array.type):
+            lengths = pc.unique(pc.list_value_length(self.array)).to_pylist()
+            if len(lengths) != 1 or not lengths[0]:
+                problem = f"expected lists of one length, found lengths {lengths[:5]} from row {self.row} on"
+                raise InputError(f"{self.where}: {problem}; pad them")
+            column = self._replace(array=self.array.flatten())
+        values = column.numbers().reshape(len(self.array), -1)
+        for row, k in np.argwhere(np.isfinite(values) & (np.abs(values) > np.finfo(np.float32).max))[:1]:
+            problem = f"expected features of float32, up to 3.4e38, found {values[row, k]} at row {self.row + row}"
+            raise InputError(f"{self.where}: {problem}; correct it, or scale the column")
+        return values.astype(np.float32)
 
 
 def number_labels(
     codes: npt.NDArray[np.int64], texts: list[str], of: tuple[str, int], context: ImportContext
 ) -> npt.NDArray[Any]:
     """Return labels `of` so many nodes of a type: numbers, else the position of each text among all; -1 for none."""
+    none = {text.removesuffix(".0") for text in context.options.no_label}
+    known = sorted(text for text in texts if text.removesuffix(".0") not in none)
     try:
-        values = np.array([*map(float, texts), np.nan])
+        numbers = {text: float(text) for text in known}
+        values = np.array([*(numbers.get(text, np.nan) for text in texts), np.nan])
         if (np.isnan(values) | (values == np.floor(values))).all():
             values = np.nan_to_num(values, nan=-1).astype(np.int64)
     except ValueError:
-        classes = sorted(texts)
-        values = np.append(np.searchsorted(np.array(classes, object), np.array(texts, object)), -1)
-        context.notes.setdefault("classes", {})[of[0]] = classes
+        positions = {text: position for position, text in enumerate(known)}
+        values = np.array([*(positions.get(text, -1) for text in texts), -1])
+        context.notes.setdefault("classes", {})[of[0]] = known
+        if listed := ",".join(filter(_NO_LABEL.fullmatch, known)):
+            note(f"note: {listed}: labels of {of[0]} that are classes; if they mean no label, say --no-label {listed}")
     out = context.scratch.array(of[1], values.dtype)
     out[codes.size :] = values[-1]
     for part in chunks(codes.size):

@@ -143,7 +143,7 @@ def _read_nodes(table: _Table, sorters: dict[str, NameIds], kinds: dict[str, Any
         for label in columns["label"]:
             table.add_classes(label.strings(), "labels", label.where, context)
         if columns["features"]:
-            block = np.concatenate([one.rows() for one in columns["features"]], axis=1).astype(np.float32)
+            block = np.concatenate([one.rows() for one in columns["features"]], axis=1)
             table.dim = table.dim or block.shape[1]
             if block.shape[1] != table.dim:
                 problem = f"expected {table.dim} values of features, found {block.shape[1]} from row {column.row} on"
@@ -279,6 +279,8 @@ def _is_range(values: Ids) -> bool:
 def _make_nodes(numbering: _Numbering, arrays: NodeArrays, context: ImportContext) -> NodeArrays:
     """Add number, features and labels of a type; nodes that edges add have features of 0 and no label."""
     table = numbering.table
+    known = numbering.extra.get("original_id"), numbering.names, context.options.first_id
+    arrays.splits = {name: split.renumber(*known) for name, split in arrays.splits.items()}
     if numbering.largest is not None and arrays.counts:
         arrays.largest = numbering.largest
     else:
