@@ -70,10 +70,34 @@ class TableFile:
                 self.problem = error
 
     def choose_columns(self) -> None:
-        """Choose the columns of each role."""
+        """Choose the columns by role: those that the table or an option names, else those with usual names."""
         places = {str(place): name for place, name in enumerate(self.names)}
         self.known = places | {strip_type(name): name for name in self.names} | {n: n for n in [*self.names, ROW]}
-        self.columns = self._choose_columns()
+        self.columns = chosen = dict[str, list[str]]()
+        for role in self.spec.roles:
+            named = _named(role, self.spec, self._options)
+            if role in self.spec.columns and (lacking := [name for name in named if name not in self.known]):
+                listed = ", ".join(self.names)[:500]
+                raise InputError(f"{self.path}: {lacking[0]}: no such column; there are: {listed}")
+            columns = [self.known[name] for name in named if name in self.known]
+            chosen[role] = columns or find_usual(role, self.spec, self.names)
+        if "data" in chosen:
+            chosen["data"] = [name for name in chosen["data"] if name not in chosen["time"]]
+        used = set(chain(*chosen.values()))
+        free = [name for name in self.names if name not in used]
+        if self._titles and "src" in chosen and not (self.header or chosen["src"] or chosen["dst"]):
+            chosen |= {end: [str(place)] for end, place in zip(("src", "dst"), self._titles, strict=True)}
+        placed = len(self.names if self.header else free) == 2 and (self._is_sure or used)
+        if placed and "src" in chosen and not (chosen["src"] or chosen["dst"]):
+            chosen.update(src=free[:1], dst=free[1:])
+        for role in self.spec.ends:
+            if len(chosen[role]) != 1:
+                form = "TYPE=FILE:ID" if role == "id" else "SRC:NAME:DST=FILE:SRC,DST"
+                header = "" if self.header else " (a header? then say --header, else --no-header)"
+                raise InputError(
+                    f"{self.path}: expected a column of {_IDS[role]} of {self.spec.described}, found "
+                    f"{', '.join(self._first)[:500]}{header}; name it with {spell_flag(_OPTIONS[role])}, or as {form}"
+                )
         if not self._parquet:
             edge_list.refuse_doubtful(self._parser, any(map(self.holds_names, self.spec.ends)))
 
@@ -97,35 +121,6 @@ class TableFile:
         self._is_sure = self.header or numbers[0] or self._options.header is not None
         self.names = first if header else self.names or list(map(str, range(len(first))))
         return ColumnParser(self.path, syntax, {}, len(first), named=True), header
-
-    def _choose_columns(self) -> dict[str, list[str]]:
-        """Return the columns by role: those that the table or an option names, else those with usual names."""
-        chosen: dict[str, list[str]] = {}
-        for role in self.spec.roles:
-            named = _named(role, self.spec, self._options)
-            if role in self.spec.columns and (lacking := [name for name in named if name not in self.known]):
-                listed = ", ".join(self.names)[:500]
-                raise InputError(f"{self.path}: {lacking[0]}: no such column; there are: {listed}")
-            columns = [self.known[name] for name in named if name in self.known]
-            chosen[role] = columns or find_usual(role, self.spec, self.names)
-        if "data" in chosen:
-            chosen["data"] = [name for name in chosen["data"] if name not in chosen["time"]]
-        used = set(chain(*chosen.values()))
-        free = [name for name in self.names if name not in used]
-        if self._titles and "src" in chosen and not (self.header or chosen["src"] or chosen["dst"]):
-            chosen |= {end: [str(place)] for end, place in zip(("src", "dst"), self._titles, strict=True)}
-        placed = len(self.names if self.header else free) == 2 and (self._is_sure or used)
-        if placed and "src" in chosen and not (chosen["src"] or chosen["dst"]):
-            chosen |= {"src": free[:1], "dst": free[1:]}
-        for role in self.spec.ends:
-            if len(chosen[role]) != 1:
-                form = "TYPE=FILE:ID" if role == "id" else "SRC:NAME:DST=FILE:SRC,DST"
-                header = "" if self.header else " (a header? then say --header, else --no-header)"
-                raise InputError(
-                    f"{self.path}: expected a column of {_IDS[role]} of {self.spec.described}, found "
-                    f"{', '.join(self._first)[:500]}{header}; name it with {spell_flag(_OPTIONS[role])}, or as {form}"
-                )
-        return chosen
 
     def holds_names(self, role: str) -> bool:
         """Return whether ids in a column are text; of a text file its first row decides."""
