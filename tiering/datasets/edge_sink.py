@@ -71,7 +71,8 @@ class EdgeSink:
                 self._names.append(content, values, place, self.rows)
                 continue
             values, first_id = values.astype(DTYPES[content], copy=False), self._context.options.first_id
-            self.largest = self.largest.merge(check_values(values, place, self.rows, content, first_id))
+            if self._names is None or content not in ENDS or first_id:  # those that are made dense may be negative
+                self.largest = self.largest.merge(check_values(values, place, self.rows, content, first_id))
             try:
                 if self._names is not None and content in ENDS:
                     self._names.append(content, pa.array(values))

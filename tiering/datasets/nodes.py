@@ -173,10 +173,11 @@ def read_node_folder(files: NodeFiles, context: ImportContext) -> NodeArrays:
     return arrays
 
 
-def read_arrays_beside(edges: EdgeData, context: ImportContext) -> NodeArrays:
+def read_arrays_beside(edges: EdgeData | None, context: ImportContext) -> NodeArrays:
     """Return the node arrays in the directory of a file of edges, and read those along them; next to a file say so."""
     if (folder := context.folder) is not None:
-        read_edge_values(folder, edges, context)
+        if edges is not None:  # of one relation
+            read_edge_values(folder, edges, context)
         arrays = read_node_folder(NodeFiles(folder, NODE, LABEL_NAMES), context)
         context.record_ignored(entries(folder))
         return arrays

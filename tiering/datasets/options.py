@@ -199,14 +199,14 @@ class ImportOptions:
     comment: str | None = option(
         None, "Character that begins a comment on any line. Default: # and % before the first edge.", "CHAR|none",
         panel=_TABLE, parse=_character(NO_COMMENT))
-    compact_ids: bool = option(False, "Make sparse ids dense, in ascending order.", panel=_TABLE)
+    compact_ids: bool = option(False, "Make ids dense, in ascending order: any whole numbers.", panel=_TABLE)
     first_id: int = option(0, "The id of the first node, where ids do not begin at 0.", "N", panel=_TABLE, parse=_count)
     relation: tuple[TableSpec, ...] = option(
         (), "Table of edges between two types; repeatable. Its columns of ids may follow: FILE:SRC,DST.",
-        "SRC:NAME:DST=FILE", panel=_TYPED, cli=list[str] | None, parse=parse_tables)
+        "SRC:NAME:DST=FILE,..", panel=_TYPED, cli=list[str] | None, parse=parse_tables)
     nodes: tuple[TableSpec, ...] = option(
         (), "Table of the nodes of a type, in the order of their ids; repeatable. Or FILE:ID.",
-        "TYPE=FILE", panel=_TYPED, cli=list[str] | None, parse=parse_tables)
+        "TYPE=FILE,..", panel=_TYPED, cli=list[str] | None, parse=parse_tables)
     id_column: PerType[str] = option(
         _NO_VALUE, "Column of the ids of nodes.", "[TYPE=]NAME|INDEX", panel=_TYPED, cli=str | None,
         flags=("--id", "--id-column"), parse=_per_type(_text))

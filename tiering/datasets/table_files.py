@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from itertools import chain
@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from tiering.artifacts.storage import require_file
 from tiering.datasets.edge_sink import find_end_names, find_once
 from tiering.datasets.import_context import ImportContext, chunks
-from tiering.datasets.name_ids import is_text
+from tiering.datasets.name_ids import DIGITS, OtherIdsError, is_text, whole_ids
 from tiering.datasets.options import ImportOptions, PerType
 from tiering.datasets.readers import edge_list, parquet
 from tiering.datasets.table_specs import ROW, TableSpec, as_texts, neo4j_types, strip_type
@@ -36,8 +36,7 @@ _IDS = {"src": "sources", "dst": "destinations", "id": "ids"}
 _ENDINGS = ("", "id", "key", "index", "idx")
 _TIMES = (pa.timestamp("us"), pa.timestamp("us", "UTC"))
 _PIECE_ROWS = 1 << 16
-_DIGITS = r"^[+-]?[0-9]+$"
-_WHOLE = re.compile(r"\s*[+-]?\d{1,18}\s*")
+_WHOLE = re.compile(r"\s*[+-]?\d+\s*")
 _NO_LABEL = re.compile(r"unknown|none|null|nan?|n/a|nil|missing|undefined|unlabell?ed|[?]|--?|\\n", re.IGNORECASE)
 _WHOLE_NUMBER = re.compile(r"[+-]?\d+(\.0*)?")
 
@@ -45,8 +44,11 @@ _WHOLE_NUMBER = re.compile(r"[+-]?\d+(\.0*)?")
 class TableFile:
     """A text or parquet file, its columns chosen by role; columns of a text without header are ``0``, ``1``..."""
 
-    def __init__(self, path: Path, spec: TableSpec, context: ImportContext) -> None:
-        self.path, self.spec, self.header = path, spec, True
+    def __init__(self, path: Path, spec: TableSpec, context: ImportContext, columns: Sequence[str] = ()) -> None:
+        """`columns`: of other parts of the table, which a text without a header of its own has."""
+        self.path, self.spec, self.header, self.names = path, spec, True, list(columns)
+        self.rank = 0  # the more, the surer is the header
+        self.problem: InputError | None = None  # of a file that holds no rows
         self._options, self._is_sure = context.options, True  # whether a first line of data cannot be a header
         self._titles: tuple[int, int] | None = None  # positions of the ends as comments name them
         self._block_bytes = max(1 << 20, context.scratch.budget.left() // 64)
@@ -56,16 +58,23 @@ class TableFile:
         if self._parquet:
             with parquet.open_file(path) as file:
                 self._schema = file.schema_arrow
-            self.names = self._first = list(self._schema.names)
+            self.names, self.rank = list(self._schema.names), 2
+            self._first = self.names
         else:
             names = context.options.string_ids or context.options.time is None or bool(spec.files)  # else as edgelist
             options = replace(context.options, string_ids=names, src_column=None, dst_column=None)
-            self._start, self._parser = edge_list.find_start(path, options, self._make_parser, narrow=True)
+            try:
+                self._start, self._parser = edge_list.find_start(path, options, self._make_parser, narrow=True)
+            except edge_list.NoRowsError as error:
+                self.problem = error
+
+    def choose_columns(self) -> None:
+        """Choose the columns of each role."""
         places = {str(place): name for place, name in enumerate(self.names)}
         self.known = places | {strip_type(name): name for name in self.names} | {n: n for n in [*self.names, ROW]}
         self.columns = self._choose_columns()
         if not self._parquet:
-            edge_list.refuse_doubtful(self._parser, any(map(self.holds_names, spec.ends)))
+            edge_list.refuse_doubtful(self._parser, any(map(self.holds_names, self.spec.ends)))
 
     def _make_parser(
         self, syntax: TextSyntax, records: list[list[str]], comments: list[bytes]
@@ -74,12 +83,19 @@ class TableFile:
         numbers = [any(map(edge_list.NUMERIC.fullmatch, fields)) for fields in (*records, [])[:2]]
         wanted = {n for role in self.spec.roles for n in _named(role, self.spec, self._options) if not n.isdecimal()}
         usual = any(find_usual(role, self.spec, first) for role in self.spec.ends)
-        guess = usual or any({strip_type(field), field} & wanted for field in first) or numbers == [False, True]
-        guess |= edge_list.heads_numbers(records)
-        self.header = guess if self._options.header is None else self._options.header
+        named = usual or any({strip_type(field), field} & wanted for field in first)
+        header = named or numbers == [False, True] or edge_list.heads_numbers(records)
+        header = header if self._options.header is None else self._options.header
+        if self.names:
+            header = named or set(first) == set(self.names)
+            if not header and len(first) != len(self.names):
+                found = f"expected {len(self.names)} columns as in another part ({', '.join(self.names)[:200]})"
+                raise InputError(f"{self.path}: {found}, found {len(first)}: {', '.join(first)[:200]}; correct it")
+        self.rank = 2 if header and named else int(header and not numbers[0])
+        self.header, self._first = header or bool(self.names), first
         self._is_sure = self.header or numbers[0] or self._options.header is not None
-        self.names, self._first = first if self.header else list(map(str, range(len(first)))), first
-        return ColumnParser(self.path, syntax, {}, len(first), named=True), self.header
+        self.names = first if header else self.names or list(map(str, range(len(first))))
+        return ColumnParser(self.path, syntax, {}, len(first), named=True), header
 
     def _choose_columns(self) -> dict[str, list[str]]:
         """Return the columns by role: those that the table or an option names, else those with usual names."""
@@ -149,6 +165,25 @@ class TableFile:
             note(f"note: {self.path}: lines left out as comments: {self._parser.comments}")
 
 
+def open_parts(paths: Sequence[Path], spec: TableSpec, context: ImportContext) -> list[TableFile]:
+    """Return the files of a table that hold rows; those without a header have the columns of one that has it."""
+    files = [TableFile(path, spec, context) for path in paths]
+    best = max(file.rank for file in files)
+    heads = {tuple(file.names): str(file.path) for file in files if file.rank == best > 0}
+    if best == 1 and len(heads) > 1:
+        found = ", ".join(f"{', '.join(names)[:100]} in {path}" for names, path in list(heads.items())[:2])
+        raise InputError(f"{spec.described}: expected one header of all parts, found {found}; name columns in its file")
+    for k, file in enumerate(files if heads else ()):
+        if file.rank < best:
+            files[k] = TableFile(file.path, spec, context, next(iter(heads)))
+    filled = [file for file in files if file.problem is None]
+    for file in filled:
+        file.choose_columns()
+    if files[0].problem is not None and not filled:
+        raise files[0].problem
+    return filled
+
+
 def _named(role: str, spec: TableSpec, options: ImportOptions) -> tuple[str, ...]:
     """Return the columns of a role that the table names, or else an option."""
     value = spec.columns.get(role, getattr(options, _OPTIONS[role]))
@@ -200,12 +235,12 @@ class Column(NamedTuple):
             row, more = self.row + pc.index(array.is_null(), True).as_py(), f" and {count - 1} more" * (count > 1)
             raise InputError(f"{self.where}: expected {expected}, found none at row {row}{more}; fill or remove it")
 
-    def text(self) -> Any:
-        """Return the text without blanks around it, null where it is empty; ``None`` if the column is no text."""
+    def text(self, trim: bool = True) -> Any:
+        """Return the text, `trim`: without blanks around it; null where it is empty; ``None`` if it is no text."""
         array = self.array.dictionary_decode() if pa.types.is_dictionary(self.array.type) else self.array
         if not is_text(array.type):
             return None
-        array = pc.utf8_trim_whitespace(array)
+        array = pc.utf8_trim_whitespace(array) if trim else array
         return pc.if_else(pc.equal(array, ""), pa.scalar(None, array.type), array)
 
     def strings(self) -> Any:
@@ -213,27 +248,38 @@ class Column(NamedTuple):
         text = self.text()
         return self.convert((pa.string(),), "text or numbers") if text is None else text
 
-    def convert(self, kinds: Sequence[Any], expected: str, remedy: str = "correct it, or name another column") -> Any:
+    def convert(
+        self, kinds: Sequence[Any], expected: str, remedy: str = "correct it, or name another column",
+        cast: Callable[[Any, Any], Any] = pc.cast,
+    ) -> Any:  # fmt: skip
         """Return the values as the first of some types that holds them all; an error names the first row without."""
         text, problem = self.text(), ""
         array = self.array if text is None else text
         for kind in kinds:
             try:
-                return array.cast(kind)
+                return cast(array, kind)
             except (pa.ArrowException, NotImplementedError) as error:
                 problem = str(error)
         for k in range(len(array) if len(array) > 1 else 0):
-            self._replace(array=array[k : k + 1], row=self.row + k).convert(kinds, expected, remedy)
+            self._replace(array=array[k : k + 1], row=self.row + k).convert(kinds, expected, remedy, cast)
         found = quoted(str(array[0])) if len(array) == 1 else f"values of several kinds ({problem[:160]})"
         raise InputError(f"{self.where}: expected {expected}, found {found} at row {self.row}; {remedy}")
 
-    def ids(self, named: bool) -> Any:
-        """Return ids as text if they are `named`, else int64; null where there is none."""
-        if named and (text := self.text()) is not None:
+    def ids(self, kinds: dict[str, Any], node_type: str) -> Any:
+        """Return ids of a type's kind, null where there is none; `OtherIdsError` once `kinds` says another."""
+        if (kind := kinds[node_type]) == pa.string() and (text := self.text(trim=False)) is not None:
             return text
-        remedy = "correct it, or say --string-ids if ids are names"
-        whole = self.convert((pa.int64(),), "a whole number as id", remedy)
-        return whole.cast(pa.string()) if named else whole
+        try:
+            remedy = "correct it, or say --string-ids if ids are names"
+            return self.convert((kind,), "a whole number as id", remedy, whole_ids)
+        except OtherIdsError as other:
+            kinds[node_type] = other.args[0]
+            if kinds[node_type] == pa.string():
+                texts = self.strings()
+                row = pc.index(pc.match_substring_regex(texts, "^(0|-?[1-9][0-9]{0,17})$"), False).as_py()
+                found = f"{texts[row].as_py()!r} at row {self.row + row} is not how a number of 64 bits is written"
+                note(f"note: {self.where}: ids are names, since {found}")
+            raise
 
     def numbers(self) -> npt.NDArray[Any]:
         """Return numbers as int64, or float64 with NaN where there is none; times as seconds since 1970."""
@@ -253,7 +299,7 @@ class Column(NamedTuple):
             raise InputError(f"{self.where}: expected times, {expected} each, found {kind}; convert them")
         if not pa.types.is_temporal(kind):
             whole = (
-                pa.types.is_integer(kind) if text is None else pc.all(pc.match_substring_regex(text, _DIGITS)).as_py()
+                pa.types.is_integer(kind) if text is None else pc.all(pc.match_substring_regex(text, DIGITS)).as_py()
             )
             array = self.convert((pa.int64(),) if whole else (pa.float64(), *_TIMES), expected)
         zoned = getattr(array.type, "tz", None) is not None

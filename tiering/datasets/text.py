@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 
 from tiering.datasets.import_context import one_line
+from tiering.datasets.name_ids import OtherIdsError
 from tiering.datasets.unread import refuse_unread
 from tiering.errors import InputError, quoted
 from tiering.formats.npy_file import read_start
@@ -279,6 +280,7 @@ class ColumnParser:
         """Comments left out so far; number of the first line, if it is data that might be a header; least id."""
         self.doubtful, self.counts = list[bytes](), [0, 0]
         """Comments before the first edge with as many fields; line 1, if it may be the numbers of nodes and edges."""
+        self.dense = False  # whether ids are made dense
 
     def parse(self, block: TextBlock) -> dict[str, Any]:
         """Return the columns of a block as numpy arrays, names as pyarrow arrays; empty if it has no records."""
@@ -346,6 +348,10 @@ class ColumnParser:
             for name, i in self.columns.items():
                 if (name == "weight" or not self.named) and not _fits(fields[i], name):
                     wanted, remedy = _WANTED[name]
+                    if name != "weight" and fields[i].lstrip("-").isdecimal():  # more than 64 bits
+                        if self.dense:
+                            raise OtherIdsError
+                        remedy = "make ids dense with --compact-ids"
                     remark = remark or ("; if this line is a header, say --header" if number == self.first else "")
                     problem = f"line {number}: expected {wanted}, found {quoted(fields[i])}"
                     raise InputError(f"{self.path}: {problem}; {remedy}{remark}")

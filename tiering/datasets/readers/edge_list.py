@@ -26,7 +26,7 @@ from tiering.formats.npy_file import read_start
 from tiering.text.progress import note
 
 _FIELDS, _SYMMETRIES = ("pattern", "real", "integer"), ("general", "symmetric")  # of matrices
-_NO_EDGES = re.compile(r"(readme|licen[cs]e|meta|num_nodes\.)", re.IGNORECASE)  # beginnings of names of other texts
+NO_EDGES = re.compile(r"(readme|licen[cs]e|meta|num_nodes\.)", re.IGNORECASE)  # beginnings of names of other texts
 SUFFIXES = (".txt", ".csv", ".tsv", ".edges", ".edgelist", ".el")
 Change = Callable[[dict[str, Any]], dict[str, Any]]  # of columns by name
 # Function from the syntax, the fields of the first records and comments to a parser, and whether the first is a header.
@@ -34,6 +34,10 @@ MakeParser = Callable[[TextSyntax, list[list[str]], list[bytes]], tuple[ColumnPa
 _WHOLE = re.compile(r"[+-]?\d+")
 _COLUMN_NAME = re.compile(r"[A-Za-z_]*(_id|Id|ID|_name|Name|_key)|(?i:id|name|user|item|node)")
 NUMERIC = re.compile(r"\"?[+-]?(\.?\d.*|nan|inf|infinity)", re.IGNORECASE | re.DOTALL)
+
+
+class NoRowsError(InputError):
+    """A text has no lines but perhaps comments and a header."""
 
 
 def read_text(path: Path, context: ImportContext) -> EdgeSink:
@@ -113,12 +117,13 @@ def find_start(
     records = [record for _, record in islice(syntax.records(first.raw, first.line), 5000)]
     syntax.refuse_open_quote(records[0], path, first.line)
     parser, header = make(syntax, list(map(syntax.fields, records)), comments)
-    parser.comments, parser.first, parser.first_id = len(comments), 0 if header else start.line, options.first_id
+    parser.comments, parser.first = len(comments), 0 if header else start.line
     if header:
         start, comments = find_data(path, first.after(len(records[0]) + 1), leading, not newlines)
         parser.comments += len(comments)
         _require_edges(len(start.raw), path, parser.comments)
     parser.doubtful = [one for one in comments if options.comment is None and len(syntax.fields(one)) == parser.width]
+    parser.first_id, parser.dense = options.first_id or -(2**63) * options.compact_ids, options.compact_ids
     return start, parser
 
 
@@ -197,7 +202,7 @@ def _is_konect(path: Path, context: ImportContext, comments: list[bytes]) -> boo
 def _require_edges(size: int, path: Path, comments: int) -> None:
     if size == 0:
         besides = f" but {comments} comments (--comment none takes them for edges)" if comments else ""
-        raise InputError(f"{path}: expected edges, found none{besides}; was a download interrupted?")
+        raise NoRowsError(f"{path}: expected edges, found none{besides}; was a download interrupted?")
 
 
 def heads_numbers(records: list[list[str]]) -> bool:
@@ -296,9 +301,9 @@ def _add_reversed(columns: dict[str, Any]) -> dict[str, Any]:
     return {**twice, "src": np.where(reverse, dst, src), "dst": np.where(reverse, src, dst)}
 
 
-def _texts_inside(folder: Path) -> list[Path]:
+def texts_inside(folder: Path) -> list[Path]:
     """Return the texts of a directory that may hold its edges: of other names than .txt, if there are any."""
-    texts = files_that(lambda file: is_edge_list(file) and not _NO_EDGES.match(file.name))(folder)
+    texts = files_that(lambda file: is_edge_list(file) and not NO_EDGES.match(file.name))(folder)
     return [file for file in texts if ".txt" not in file.suffixes] or texts
 
 
@@ -307,9 +312,9 @@ def _is_named_mtx(path: Path) -> bool:
 
 
 READER = Reader(
-    lambda path, context: read_text(context.choose_file(path, _texts_inside, "edges"), context).finish(),
+    lambda path, context: read_text(context.choose_file(path, texts_inside, "edges"), context).finish(),
     COLUMN_OPTIONS | TEXT_OPTIONS | RAW_OPTIONS,
-    directory=Detector("a text of edges", lambda p: _texts_inside(p) and not (p / "indptr.npy").exists()),
+    directory=Detector("a text of edges", lambda p: texts_inside(p) and not (p / "indptr.npy").exists()),
     file=Detector(f"text ({', '.join(SUFFIXES)}, also .gz)", is_edge_list),
 )
 MTX_READER = Reader(
