@@ -206,6 +206,7 @@ def test_a_column_of_times_changes_nothing_else(tmp_path, suffix, column):
     for k, (options, nodes) in enumerate(cases):
         np.save(folder / "node_feat.npy", np.arange(nodes, dtype=np.float32)[:, None])
         np.save(folder / "node_label.npy", np.arange(nodes))
+        np.save(folder / "train_idx.npy", [9, 70])  # ids of the edges
         plain = tiering.import_graph(folder, tmp_path / f"p{k}", edge_ids=True, **options)
         graph = tiering.import_graph(folder, tmp_path / f"g{k}", edge_ids=True, **options, **{column: "t"})
         order = np.lexsort((graph.edge_data()["edge_ids"], np.repeat(np.arange(nodes), np.diff(graph.csc()[0]))))

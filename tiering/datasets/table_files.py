@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from dataclasses import replace
 from decimal import Decimal
 from itertools import chain
@@ -69,37 +70,10 @@ class TableFile:
                 self.problem = error
 
     def choose_columns(self) -> None:
-        """Choose the columns of each role."""
+        """Choose the columns by role: those that the table or an option names, else those with usual names."""
         places = {str(place): name for place, name in enumerate(self.names)}
         self.known = places | {strip_type(name): name for name in self.names} | {n: n for n in [*self.names, ROW]}
-        self.columns = self._choose_columns()
-        if not self._parquet:
-            edge_list.refuse_doubtful(self._parser, any(map(self.holds_names, self.spec.ends)))
-
-    def _make_parser(
-        self, syntax: TextSyntax, records: list[list[str]], comments: list[bytes]
-    ) -> tuple[ColumnParser, bool]:
-        first, self._titles = records[0], edge_list.find_titles(self.path, comments, syntax, len(records[0]))
-        numbers = [any(map(edge_list.NUMERIC.fullmatch, fields)) for fields in (*records, [])[:2]]
-        wanted = {n for role in self.spec.roles for n in _named(role, self.spec, self._options) if not n.isdecimal()}
-        usual = any(find_usual(role, self.spec, first) for role in self.spec.ends)
-        named = usual or any({strip_type(field), field} & wanted for field in first)
-        header = named or numbers == [False, True] or edge_list.heads_numbers(records)
-        header = header if self._options.header is None else self._options.header
-        if self.names:
-            header = named or set(first) == set(self.names)
-            if not header and len(first) != len(self.names):
-                found = f"expected {len(self.names)} columns as in another part ({', '.join(self.names)[:200]})"
-                raise InputError(f"{self.path}: {found}, found {len(first)}: {', '.join(first)[:200]}; correct it")
-        self.rank = 2 if header and named else int(header and not numbers[0])
-        self.header, self._first = header or bool(self.names), first
-        self._is_sure = self.header or numbers[0] or self._options.header is not None
-        self.names = first if header else self.names or list(map(str, range(len(first))))
-        return ColumnParser(self.path, syntax, {}, len(first), named=True), header
-
-    def _choose_columns(self) -> dict[str, list[str]]:
-        """Return the columns by role: those that the table or an option names, else those with usual names."""
-        chosen: dict[str, list[str]] = {}
+        self.columns = chosen = dict[str, list[str]]()
         for role in self.spec.roles:
             named = _named(role, self.spec, self._options)
             if role in self.spec.columns and (lacking := [name for name in named if name not in self.known]):
@@ -115,7 +89,7 @@ class TableFile:
             chosen |= {end: [str(place)] for end, place in zip(("src", "dst"), self._titles, strict=True)}
         placed = len(self.names if self.header else free) == 2 and (self._is_sure or used)
         if placed and "src" in chosen and not (chosen["src"] or chosen["dst"]):
-            chosen |= {"src": free[:1], "dst": free[1:]}
+            chosen.update(src=free[:1], dst=free[1:])
         for role in self.spec.ends:
             if len(chosen[role]) != 1:
                 form = "TYPE=FILE:ID" if role == "id" else "SRC:NAME:DST=FILE:SRC,DST"
@@ -124,7 +98,29 @@ class TableFile:
                     f"{self.path}: expected a column of {_IDS[role]} of {self.spec.described}, found "
                     f"{', '.join(self._first)[:500]}{header}; name it with {spell_flag(_OPTIONS[role])}, or as {form}"
                 )
-        return chosen
+        if not self._parquet:
+            edge_list.refuse_doubtful(self._parser, any(map(self.holds_names, self.spec.ends)))
+
+    def _make_parser(
+        self, syntax: TextSyntax, records: list[list[str]], comments: list[bytes]
+    ) -> tuple[ColumnParser, bool]:
+        first, self._titles = records[0], edge_list.find_titles(self.path, comments, syntax, len(records[0]))
+        numbers = [any(map(edge_list.NUMERIC.fullmatch, fields)) for fields in (*records, [])[:2]]
+        wanted = {n for role in self.spec.roles for n in _named(role, self.spec, self._options) if not n.isdecimal()}
+        usual = any(find_usual(role, self.spec, first) for role in self.spec.ends)
+        named = usual or any({strip_type(field), field} & wanted for field in first)
+        heads = numbers == [False, True] or edge_list.heads_numbers(records)
+        header = named or heads if self._options.header is None else self._options.header
+        if self.names:
+            header = named or set(first) == set(self.names)
+            if not header and len(first) != len(self.names):
+                found = f"expected {len(self.names)} columns as in another part ({', '.join(self.names)[:200]})"
+                raise InputError(f"{self.path}: {found}, found {len(first)}: {', '.join(first)[:200]}; correct it")
+        self.rank = 2 if header and named else int(header and (heads or not numbers[0]))
+        self.header, self._first = header or bool(self.names), first
+        self._is_sure = self.header or numbers[0] or self._options.header is not None
+        self.names = first if header else self.names or list(map(str, range(len(first))))
+        return ColumnParser(self.path, syntax, {}, len(first), named=True), header
 
     def holds_names(self, role: str) -> bool:
         """Return whether ids in a column are text; of a text file its first row decides."""
@@ -155,14 +151,15 @@ class TableFile:
             for _, batch in parquet.read_batches(self.path, list(positions)):
                 yield batch.num_rows, {name: batch.column(name) for name in positions}
             return
-        self._parser.columns = {str(place): place for place in {*positions.values()} or {0}}
+        parser = copy(self._parser)  # which counts comments
+        parser.columns = {str(place): place for place in {*positions.values()} or {0}}
         # A block of text, its copies and its columns take some 8 times its bytes.
-        for block in read_blocks(self.path, "reading tables", self._start, self._parser.syntax, most=self._block_bytes):
-            if columns := self._parser.parse(block):
+        for block in read_blocks(self.path, "reading tables", self._start, parser.syntax, most=self._block_bytes):
+            if columns := parser.parse(block):
                 arrays = {key: column.combine_chunks() for key, column in columns.items()}
                 yield len(next(iter(arrays.values()))), {n: arrays[str(place)] for n, place in positions.items()}
-        if self._parser.comments:
-            note(f"note: {self.path}: lines left out as comments: {self._parser.comments}")
+        if parser.comments:
+            note(f"note: {self.path}: lines left out as comments: {parser.comments}")
 
 
 def open_parts(paths: Sequence[Path], spec: TableSpec, context: ImportContext) -> list[TableFile]:

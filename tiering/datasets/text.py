@@ -278,9 +278,9 @@ class ColumnParser:
         self.path, self.syntax, self.columns, self.width, self.named = path, syntax, columns, width, named
         self.comments = self.first = self.first_id = 0
         """Comments left out so far; number of the first line, if it is data that might be a header; least id."""
+        self.dense = False  # whether ids are made dense
         self.doubtful, self.counts = list[bytes](), [0, 0]
         """Comments before the first edge with as many fields; line 1, if it may be the numbers of nodes and edges."""
-        self.dense = False  # whether ids are made dense
 
     def parse(self, block: TextBlock) -> dict[str, Any]:
         """Return the columns of a block as numpy arrays, names as pyarrow arrays; empty if it has no records."""

@@ -117,13 +117,13 @@ def find_start(
     records = [record for _, record in islice(syntax.records(first.raw, first.line), 5000)]
     syntax.refuse_open_quote(records[0], path, first.line)
     parser, header = make(syntax, list(map(syntax.fields, records)), comments)
-    parser.comments, parser.first = len(comments), 0 if header else start.line
+    parser.comments, parser.first, parser.dense = len(comments), 0 if header else start.line, options.compact_ids
+    parser.first_id = options.first_id or -(2**63) * options.compact_ids
     if header:
         start, comments = find_data(path, first.after(len(records[0]) + 1), leading, not newlines)
         parser.comments += len(comments)
         _require_edges(len(start.raw), path, parser.comments)
     parser.doubtful = [one for one in comments if options.comment is None and len(syntax.fields(one)) == parser.width]
-    parser.first_id, parser.dense = options.first_id or -(2**63) * options.compact_ids, options.compact_ids
     return start, parser
 
 

@@ -221,10 +221,7 @@ def read_batches(
 
 
 def _numbers(column: Any, where: str, first: int, held: str, dense: bool = False) -> npt.NDArray[Any]:
-    """Return the values of a piece of a column, the first of which has number `first`; `where` is for messages.
-
-    `OtherIdsError` if ids that are made dense are not int64.
-    """
+    """Return the values of a piece of a column from number `first` on; `OtherIdsError` if `dense` ids are no int64."""
     if column.null_count:
         row = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
         raise InputError(f"{where}: expected a number in each row, found null at edge {first + row}; fill or remove it")

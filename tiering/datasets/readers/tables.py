@@ -278,8 +278,9 @@ def _is_range(values: Ids) -> bool:
 
 def _make_nodes(numbering: _Numbering, arrays: NodeArrays, context: ImportContext) -> NodeArrays:
     """Add number, features and labels of a type; nodes that edges add have features of 0 and no label."""
-    table, ids, first = numbering.table, numbering.extra.get("original_id"), context.options.first_id
-    arrays.splits = {name: split.renumber(ids, numbering.names, first) for name, split in arrays.splits.items()}
+    table = numbering.table
+    known = numbering.extra.get("original_id"), numbering.names, context.options.first_id
+    arrays.splits = {name: split.renumber(*known) for name, split in arrays.splits.items()}
     if numbering.largest is not None and arrays.counts:
         arrays.largest = numbering.largest
     else:
