@@ -113,12 +113,12 @@ def cut_runs(graph: Graph, node_type: str, ids: Ids | None, edges: int) -> NodeR
 
 @dataclass(frozen=True)
 class GraphValues:
-    """What functions may read of the graph beside a block's edges."""
+    """Edge data and factors of nodes, which functions may read in addition to edges."""
 
     edge_data: Mapping[Relation, Mapping[str, npt.NDArray[Any]]] = field(default_factory=dict)
     """Along the relation's ``indices``."""
     factors: npt.NDArray[np.float32] | None = None
-    """Of each node, by its degree (`tiering.loader.inference.degrees`)."""
+    """Factors of all nodes by their degrees (`tiering.loader.inference.degrees`)."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class InferenceBlock:
     positions: Mapping[Relation, torch.Tensor] = field(default_factory=dict, repr=False)
     """Places of the edges in the relation's ``indices``, where the graph has edge data."""
     values: GraphValues = field(default=GraphValues(), repr=False)
-    """What `edge_data` reads."""
+    """Source of `edge_data` and `factors`."""
 
     @classmethod
     def of(cls, batch: Batch, values: GraphValues) -> InferenceBlock:

@@ -58,17 +58,18 @@ def refuse_changed(rows: Any, again: torch.Tensor | None, number: int, block: In
     """Refuse a layer whose rows of a block's later destinations, `again`, differ from those in another block."""
     import torch
 
-    first, worst, what = block.num_dst // 2, 0, "has another form"
-    inputs = [rows, *(x.values() if isinstance(x, dict) else [x])]
+    first, inputs = block.num_dst // 2, [rows, *(x.values() if isinstance(x, dict) else [x])]
+    if again is None or again.shape[1] != rows.shape[1]:
+        return  # the form of the other blocks is checked, too
     allowed = max([_ALLOWED, *(8 * torch.finfo(part.dtype).eps for part in inputs if part.is_floating_point())])
-    if again is not None and again.shape[1] == rows.shape[1]:
-        rows, again = rows[first:].double(), again[: len(rows) - first].double()
-        sizes = rows.abs().masked_fill(rows.isinf(), 0).amax(1)
-        change = torch.where(rows == again, 0, (rows - again).abs()).nan_to_num(torch.inf).amax(1)
-        worst = int((change - allowed * sizes.clamp(min=float(sizes.max()) / 100)).argmax())
-        if change[worst] <= allowed * max(float(sizes[worst]), float(sizes.max()) / 100):
-            return
-        what = f"changes by {change[worst]:.3g}, its largest value is {sizes[worst]:.3g}"
+    rows, again = rows[first:].double(), again[: len(rows) - first].double()
+    sizes = rows.abs().masked_fill(rows.isinf(), 0).amax(1)
+    limits = allowed * sizes.clamp(min=float(sizes.max()) / 100)
+    change = torch.where(rows == again, 0, (rows - again).abs()).nan_to_num(torch.inf).amax(1)
+    worst = int((change - limits).argmax())
+    if change[worst] <= limits[worst]:
+        return
+    what = f"changes by {change[worst]:.3g}, its largest value is {sizes[worst]:.3g}"
     raise ModelError(
         f"layer {number}, {block.node_type!r}: rows depend on which other nodes are in the block: that of node "
         f"{int(block.nodes[block.node_type][first + worst])} (rank) {what}. Likely causes are degrees of sources, a "

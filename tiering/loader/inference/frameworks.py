@@ -155,8 +155,8 @@ def _dgl_layer(
 ) -> Callable[[InferenceBlock, Any], Any]:
     """Return a function that calls a convolution; `power`: of degrees, by which edges are weighted instead of rows."""
 
-    def given(block: InferenceBlock, relation: Relation, dtype: Any) -> dict[str, Any]:
-        """Return the arguments beside rows for the edges of a relation."""
+    def arguments_of(block: InferenceBlock, relation: Relation, dtype: Any) -> dict[str, Any]:
+        """Return the arguments of a relation's edges."""
         import torch
 
         values = {a: block.edge_values(relation, name).to(dtype) for a, name in options[relation].items()}
@@ -173,7 +173,7 @@ def _dgl_layer(
         if not isinstance(x, dict):
             ((relation, pairs),) = block.edges.items()
             edges = dgl.create_block((pairs[0], pairs[1]), len(x), block.num_dst)
-            rows = module(edges, (x, x[: block.num_dst]), **given(block, relation, x.dtype))
+            rows = module(edges, (x, x[: block.num_dst]), **arguments_of(block, relation, x.dtype))
         else:
             counts = {t: len(ids) for t, ids in block.nodes.items()}
             ends = {t: block.num_dst if t == block.node_type else 0 for t in counts}
@@ -182,7 +182,7 @@ def _dgl_layer(
             if any(options.values()):
                 called = copy.copy(module)
                 called.mod_dict = {
-                    r: partial(module._get_module(r), **given(block, r, x[r[0]].dtype))
+                    r: partial(module._get_module(r), **arguments_of(block, r, x[r[0]].dtype))
                     for r in block.edges
                     if r[0] in x
                 }

@@ -105,7 +105,7 @@ class Inference:
         }  # fmt: skip
 
     def _read_graph(self) -> list[GraphValues]:
-        """Return by layer what its functions read of the graph beside edges; count degrees, once each."""
+        """Return by layer what its functions read of the graph in addition to edges; count degrees, once each."""
         graph = self._graph
         names, factors = edge_names(graph, None, False), dict[Any, Any]()
         data = {
