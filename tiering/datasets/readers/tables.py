@@ -25,7 +25,7 @@ from tiering.datasets.name_ids import NameIds, decode_numbers
 from tiering.datasets.nodes import LabelArray, NodeArrays, make_dataset
 from tiering.datasets.options import COLUMN_OPTIONS, TABLE_OPTIONS, TEXT_OPTIONS, TIME_OPTIONS
 from tiering.datasets.readers import edge_list, parquet
-from tiering.datasets.table_files import Column, TableFile, number_labels, refuse_unknown
+from tiering.datasets.table_files import Column, TableFile, find_splits, number_labels, refuse_unknown
 from tiering.datasets.table_specs import (
     ROW,
     TIME,
@@ -194,6 +194,8 @@ def _read_nodes(table: _Table, sorters: dict[str, NameIds], named: set[str], con
         table.count += rows
         for label in columns["label"]:
             table.add_classes(label.strings(), "labels", label.where, context)
+        for split in columns["split"]:
+            table.add_numbers("split", split.split_codes(), context)
         if columns["features"]:
             block = np.concatenate([one.rows() for one in columns["features"]], axis=1).astype(np.float32)
             table.dim = table.dim or block.shape[1]
@@ -336,6 +338,8 @@ def _make_nodes(numbering: _Numbering, context: ImportContext) -> NodeArrays:
         if numbering.count != table.count:
             added = f"found none of the {numbering.count - table.count} that edges alone name"
             raise InputError(f"{table.where}: expected a time of each {numbering.node_type}, {added}; add them to it")
+    if table is not None and "split" in table.numbers:
+        arrays.splits = find_splits(table.numbers["split"].finish(), table.where)
     if table is not None and table.codes is not None:
         labels = number_labels(
             table.codes.finish(), list(table.classes), (numbering.node_type, numbering.count), context
