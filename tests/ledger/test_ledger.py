@@ -61,7 +61,7 @@ def tiny_pieces(monkeypatch):
     for sizes, tiny in ((reorder_arrays.SIZES, TINY), (graph_plan.SIZES, TINY_SORT)):
         for name, value in vars(tiny).items():
             monkeypatch.setitem(vars(sizes), name, value)
-    for name, value in (("PIECE_BYTES", 512), ("_COLUMNS", 64), ("_CHUNK_BYTES", 256)):
+    for name, value in (("PIECE_BYTES", 128), ("_COLUMNS", 64), ("_CHUNK_BYTES", 256)):
         monkeypatch.setattr(export_arrays, name, value)
 
 
