@@ -14,6 +14,7 @@ import pytest
 import tiering
 from tiering import pipeline
 from tiering.errors import ExistsError, FormatError, InputError, MissingError
+from tiering.formats import known_defects
 from tiering.formats.layout import Layout
 from tiering.pipeline import chain, commands, run_config
 
@@ -67,6 +68,23 @@ def test_goes_on_where_it_stopped(config: Path) -> None:
     config.write_text(CONFIG.replace('"wrpr"', '"degree"'))
     assert done(run_config(config)) == ["score", "reorder", "layout"]
     assert done(run_config(config)) == []
+
+
+def test_a_chain_of_an_earlier_version_is_kept(tiny_dataset, monkeypatch, capsys):
+    """Its stages are not done again for the version alone; what that may have made wrong is said."""
+    (tiny_dataset.parent / "edges.txt").write_text("0 1\n1 2\n2 0\n")
+    config = tiny_dataset.parent / "chain.toml"
+    config.write_text('[dataset]\npath = "edges.txt"\nrandom_features = 4\n[score]\nmethod = "degree"\n')
+    monkeypatch.setattr("tiering.artifacts.writer.__version__", "0.1.0")
+    assert done(run_config(config)) == ALL
+    monkeypatch.undo()
+    known_defects._noted.clear()
+    capsys.readouterr()
+    assert done(run_config(config)) == []
+    said = [line for line in capsys.readouterr().err.splitlines() if "may have made this wrong" in line]
+    assert [line.split(": ")[1] for line in said] == [
+        str(tiny_dataset.parent / place) for place in ("graph", "reordered", "layout/graph")
+    ]
 
 
 def test_rows_stored_by_a_codec(config: Path) -> None:
