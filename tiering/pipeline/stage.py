@@ -117,15 +117,15 @@ def _uncached_files(artifact: Artifact, prefix: str) -> int:
     return own + sum(_uncached_files(part, prefix) for part in inside if part is not None)
 
 
-def _paths(reads: Iterable[Any]) -> Iterator[Path]:
+def _paths(reads: Iterable[Any]) -> Iterator[Path | Artifact]:
     for one in reads:
         if isinstance(one, Mapping | list | tuple):
             yield from _paths(one.values() if isinstance(one, Mapping) else one)
         elif isinstance(one, str | os.PathLike):
             texts = (os.fsdecode(one), *re.split("[,=]", os.fsdecode(one)))
             yield from (Path(text) for text in texts if text and Path(text).exists())
-        elif hasattr(one, "path"):
-            yield Path(one.path)
+        elif isinstance(one, Artifact | GraphShape):
+            yield one if isinstance(one, Artifact) else one.path
 
 
 def refuse_reordered(graph: SizedGraph, verb: str) -> None:
