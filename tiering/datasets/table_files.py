@@ -45,7 +45,7 @@ class TableFile:
     def __init__(self, path: Path, spec: TableSpec, context: ImportContext) -> None:
         self.path, self.spec, self.header = path, spec, True
         self._options, self._is_sure = context.options, True  # whether a first line of data cannot be a header
-        self._block_bytes = max(1 << 20, context.scratch.budget.left() // 64)
+        self._block_bytes = context.scratch.text_block
         require_file(path, "a table")
         context.record_file(path)
         self._parquet = parquet.is_parquet(path)
@@ -128,7 +128,6 @@ class TableFile:
                 yield batch.num_rows, {name: batch.column(name) for name in positions}
             return
         self._parser.columns = {str(place): place for place in {*positions.values()} or {0}}
-        # A block of text, its copies and its columns take some 8 times its bytes.
         for block in read_blocks(self.path, "reading tables", self._start, self._parser.syntax, most=self._block_bytes):
             if columns := self._parser.parse(block):
                 arrays = {key: column.combine_chunks() for key, column in columns.items()}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -16,7 +14,7 @@ import xxhash
 from tiering.errors import InputError, ModelError
 from tiering.formats.embeddings import RowsEntry
 from tiering.loader.inference.blocks import InferenceBlock
-from tiering.memory import own_memory
+from tiering.memory import own_memory, release_unused
 
 if TYPE_CHECKING:
     import torch
@@ -92,17 +90,6 @@ def measured(run: Callable[[], Any]) -> tuple[Any, int]:
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     peak, mapped = (int(status.get(name, "0").split()[0]) << 10 for name in ("VmHWM", "RssFile"))
     return result, max(0, peak - mapped - before)
-
-
-def release_unused(*, collect: bool = True) -> None:
-    """Give memory that was freed back to the system; `collect` first what only cycles hold.
-
-    Not after each block: a model is nearly twice as fast with messages in memory that glibc has kept.
-    """
-    if collect:
-        gc.collect()
-    with suppress(AttributeError, OSError):
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def modules_of(value: Any, name: str = "", seen: set[int] | None = None) -> Iterator[tuple[str, Any]]:

@@ -23,17 +23,10 @@ from tiering.formats.layout import CODEC, TIERS, Layout, image_name
 from tiering.formats.ssd_rows import SsdRows
 from tiering.loader.batches.pipeline import StageError
 from tiering.loader.inference.blocks import InferenceBlock, NodeRuns, cut_runs, needed_nodes
-from tiering.loader.inference.layers import (
-    as_layers,
-    check_values,
-    digest_layers,
-    measured,
-    release_unused,
-    run_function,
-)
+from tiering.loader.inference.layers import as_layers, check_values, digest_layers, measured, run_function
 from tiering.loader.tables.delivery import Delivery
 from tiering.loader.targets import find_nodes
-from tiering.memory import Budget, own_memory, parse_memory
+from tiering.memory import Budget, own_memory, parse_memory, release_unused
 from tiering.readahead.config import SsdTables
 from tiering.readahead.disk_speed import DEPTH, DiskSpeed
 from tiering.readahead.memory import BufferMemory
