@@ -15,6 +15,7 @@ import click
 from tiering import errors
 from tiering.errors import InputError
 from tiering.run.options import ClusterOptions
+from tiering.text.arguments import require_local
 from tiering.text.options import Option, option, options_of, spell_flag
 from tiering.text.units import parse_threads
 
@@ -160,6 +161,7 @@ def takes(*groups: Group) -> Callable[[Callable[..., None]], Command]:
             errors.flags = {
                 str(p.name).rstrip("_"): max(p.opts, key=len) for p in parameters if isinstance(p, click.Option)
             }
+            require_local(**values)
             function(Call(context, values), **{parameter.name: values.pop(parameter.name) for parameter in named})
 
         parameters = [*own, *(parameter for group in groups for parameter in group.parameters())]

@@ -19,9 +19,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("tests", settings(), deadline=None)  # how long an example takes is the machine's affair
+# How long an example takes is the machine's affair.
+settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")
 
 REPOSITORY = Path(__file__).resolve().parent.parent

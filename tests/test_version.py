@@ -7,10 +7,12 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import tiering
+from tiering.run.ray import _program
 from tiering.version import __version__, build
 
 ASK = "import tiering.version; print(tiering.version.__file__); print(tiering.version.build())"
@@ -47,3 +49,13 @@ def test_other_contents_are_another_build(copied: Path, file: str) -> None:
     path = next((copied / "tiering").glob(f"{file}*"))
     path.write_bytes(path.read_bytes() + b"\n")
     assert build_of(copied) != build()
+
+
+@pytest.mark.parametrize(
+    ("expected", "found"), [(f"{__version__} (build of another node)", build()), ("0.0.1 (build 1)", __version__)]
+)
+def test_a_worker_of_another_build_runs_nothing(monkeypatch: pytest.MonkeyPatch, expected: str, found: str) -> None:
+    here = SimpleNamespace(get_node_id=lambda: "node-1")
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(get_runtime_context=lambda: here))
+    _, said = _program()(b"", expected)
+    assert said == f"expected tiering {expected}, found {found}; install the same build on all machines"

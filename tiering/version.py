@@ -5,7 +5,7 @@ from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 
 @lru_cache(maxsize=1)

@@ -115,7 +115,7 @@ def test_a_file_is_opened_once_by_threads_that_ask_at_a_time(tmp_path, monkeypat
     def together(*arguments: Any) -> int:
         descriptor: int = plain(*arguments)
         opened.append(descriptor)
-        barrier.wait(10)
+        barrier.wait(60)
         return descriptor
 
     monkeypatch.setattr(storage, "_open", together)

@@ -1,6 +1,7 @@
 """An artifact that is replaced while it is opened is the old one or the new one, or one line says what goes on."""
 
 import os
+import select
 import time
 
 import pytest
@@ -103,14 +104,15 @@ def test_damage_is_no_replacement(chain):
 def test_readers_of_a_layout_that_is_replaced_in_a_loop(chain, seconds):
     """Rows are those of the graph, whichever layout is open."""
     rows = tiering.open(chain / "layout").features().gather([0, 199]).tolist()
-    end = time.monotonic() + seconds
+    here, there = os.pipe()
     if (writer := os.fork()) == 0:
+        os.close(there)
         turn = 0
-        while time.monotonic() < end:
+        while not select.select([here], [], [], 0)[0]:  # until the reader has closed its end
             place(chain, f"{10 + (turn := turn + 1) % 5}%")
         os._exit(0)
-    opens = 0
-    while time.monotonic() < end:
+    opens, end = 0, time.monotonic() + seconds
+    while opens < 5 or time.monotonic() < end:
         try:
             with tiering.open(chain / "layout") as layout:
                 assert layout.features().gather([0, 199]).tolist() == rows
@@ -118,6 +120,7 @@ def test_readers_of_a_layout_that_is_replaced_in_a_loop(chain, seconds):
         except BusyError:
             continue
         opens += 1
+    os.close(there)
     assert os.waitpid(writer, 0)[1] == 0
-    assert opens > 0
+    os.close(here)
     print(f"campaign replaced layouts: {opens} opens, 0 wrong")

@@ -32,7 +32,7 @@ def test_the_same_in_python(call: str) -> None:
     code = f"import tiering\ntry: tiering.{call}\nexcept MemoryError as error: print(error)"
     with memory_group(24 * MIB) as group:
         done = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, preexec_fn=group.group.enter, timeout=60
+            [sys.executable, "-c", code], capture_output=True, text=True, preexec_fn=group.group.enter, timeout=300
         )
     assert done.returncode == 0, "not killed"
     assert re.fullmatch(SAID.format(r"\w+", r"\d\d") + "\n", done.stdout)

@@ -76,6 +76,66 @@ def test_what_would_destroy_files_is_refused(tiering_cli, chain, command, words)
     assert content(chain) == before
 
 
+@pytest.fixture
+def made(tiering_cli, tmp_path, monkeypatch):
+    """The working directory, with a generated dataset, to which a graph and all that is made of it refer."""
+    monkeypatch.chdir(tmp_path)
+    for command in (
+        "generate d --nodes 100 --edges 300",
+        "import d --out g",
+        "score g --out s",
+        "reorder g --scores s --out r",
+        "layout r --cpu 50% --ssd ssd --out l",
+    ):
+        tiering_cli(*command.split()).ok()
+    (tmp_path / "to-d").symlink_to("d")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("layout r --cpu 100% --out d --force", "node_feat.npy, which the input r refers to"),
+        ("layout r --cpu 100% --out d --force --dry-run", "node_feat.npy, which the input r refers to"),
+        ("layout r --cpu 50% --ssd d/x --out x", "d, which the input r refers to"),
+        ("layout r --cpu 50% --ssd to-d/x --out x", "d, which the input r refers to"),
+        ("layout l/graph --cpu 100% --out d --force", "node_feat.npy, which the input l/graph refers to"),
+        ("score g --out d --force", "node_feat.npy, which the input g refers to"),
+        ("score g --out to-d --force", "node_feat.npy, which the input g refers to"),
+        ("score g --out d/processed --force", "node_feat.npy, which the input g refers to"),
+        ("score g --out d/x", "d, which the input g refers to"),
+        ("score g --out to-d/processed/x", "d, which the input g refers to"),
+        (f"score g --out x {TASKS} d/tasks", "d, which the input g refers to"),
+        ("reorder g --scores s --out d --force", "node_feat.npy, which the input g refers to"),
+        ("export l --out ssd --force", "ssd-0-of-1, which the input l refers to"),
+    ],
+)
+def test_what_an_input_refers_to_is_not_replaced(tiering_cli, made, command, words):
+    before = content(made)
+    tiering_cli(*command.split()).refused(words, "choose another")
+    assert content(made) == before
+
+
+def test_what_links_in_a_dataset_lead_to_is_not_replaced(tiering_cli, made):
+    (made / "linked").symlink_to("d/processed/paper/node_feat.npy")
+    (made / "data").mkdir()
+    (made / "data/node_feat.npy").symlink_to("../linked")
+    (made / "data/edge_index.npy").symlink_to("../d/processed/paper__cites__paper/edge_index.npy")
+    before = content(made)
+    tiering_cli("import", "data", "--out", "d", "--force").refused("npy, which the command reads", "choose another")
+    assert content(made) == before
+
+
+def test_python_refuses_what_its_inputs_refer_to(made):
+    """Also where the writer alone is asked, past the checks of the command."""
+    from tiering.formats.graph import Graph
+    from tiering.scores.plan import score_graph
+
+    with pytest.raises(InputError, match=r"node_feat\.npy, which the command reads"):
+        score_graph(Graph.open("g"), "degree", "d", force=True)
+    tiering.check("g")
+
+
 @pytest.mark.parametrize(
     ("output", "ssd"),
     [(".", "layout"), (".", "graph"), (".", "scores/stripes"), ("out", "out/.layout.partial"), ("../data/out", "")],
@@ -134,6 +194,18 @@ def test_bind_mounts_are_followed(tiering_cli, chain, bound):
     assert content(chain / "data") == before
 
 
+def test_what_does_not_exist_yet_has_two_names_under_a_bind_mount(tiering_cli, chain, bound):
+    """No inode tells that both are one: only what the system says of its mounts."""
+    for out, ssd in (("new", "new/x"), ("new/x", "new"), ("new", "new")):
+        for here, there in ((bound / out, chain / "data" / ssd), (chain / "data" / out, bound / ssd)):
+            tiering_cli("layout", "reordered", "--out", here, "--ssd", there, "--cpu", "20%").refused(
+                "which the command writes to"
+            )
+    assert not (bound / "new").exists()
+    tiering_cli("layout", "reordered", "--out", "other", "--ssd", bound / "new", "--cpu", "20%").ok()
+    assert (chain / "data" / "new").is_dir()
+
+
 def test_files_of_a_users_in_an_artifact_stay(tiering_cli, chain):
     for out, command in (
         ("graph", "import data"),
@@ -179,6 +251,53 @@ def test_a_manifest_of_another_program_is_no_artifact(tiering_cli, chain):
     )
     tiering_cli("score", "graph", "--out", "app", "--force").refused("app/manifest.json", "did not write")
     assert (chain / "app/manifest.json").exists()
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        '{"name": "app", "made with": "tiering.graph"}',
+        '{"format": "tiering.app", "files": {}, "external": {}, "parts": {}}',
+        '{"format": ["tiering.graph"], "files": {}}',
+        "a list of names",
+        "",
+    ],
+)
+@pytest.mark.parametrize("checksums", ["3c1f  features/rows\n", "0123456789abcdef", ""])
+def test_a_directory_of_another_program_is_no_artifact(tiering_cli, chain, manifest, checksums):
+    """Whatever its files are called, and if a manifest in it names our format."""
+    for name, text in (("manifest.json", manifest), ("checksums", checksums), ("features/rows", "years of work")):
+        (chain / "app" / name).parent.mkdir(parents=True, exist_ok=True)
+        (chain / "app" / name).write_text(text)
+    before = content(chain)
+    tiering_cli("score", "graph", "--out", "app", "--force").refused("app/", "did not write")
+    tiering_cli("score", "graph", "--out", "app/x").ok()  # it is no artifact, which would change
+    tiering_cli("score", "graph", "--out", "app", "--force").refused("app/", "did not write")
+    assert {name: data for name, data in content(chain).items() if not name.startswith("app/x")} == before
+
+
+@pytest.mark.parametrize(
+    "journal", ["", "years of work", '{"identity": {}}\n', '{"key": "a", "facts": {}}\t0123456789abcdef\n', "\0" * 9]
+)
+def test_a_partial_directory_of_another_program_stays(tiering_cli, chain, journal):
+    for name, text in ((JOURNAL, journal), ("thesis.txt", "years of work")):
+        (chain / ".x.partial").mkdir(exist_ok=True)
+        (chain / ".x.partial" / name).write_text(text)
+    (chain / "y").mkdir()
+    (chain / "y" / JOURNAL).write_text('{"identity": "of another program"}\n')
+    before = content(chain)
+    for out in ("x", "y"):
+        for more in ((), ("--force",)):
+            tiering_cli("score", "graph", "--out", out, *more).refused(out)
+    assert content(chain) == before
+
+
+@pytest.mark.parametrize("torn", [b"", b'{"iden', b'{"identity":{"stage":"sc', b"\0" * 90])
+def test_a_journal_that_a_power_cut_has_torn_is_taken(tiering_cli, chain, torn):
+    (chain / ".x.partial").mkdir()
+    (chain / ".x.partial" / JOURNAL).write_bytes(torn)
+    tiering_cli("score", "graph", "--out", "x").ok()
+    assert not (chain / ".x.partial").exists()
 
 
 def test_an_output_that_comes_while_a_run_works_is_not_replaced(chain, monkeypatch):

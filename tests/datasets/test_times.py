@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -235,7 +236,7 @@ def test_refused_in_text(tmp_path, times, message):
 def test_units_and_dtypes_agree(tmp_path, igb_dir):
     np.save(igb_dir / "paper__cites__paper/edge_t.npy", np.array([1, 2, 3], "M8[s]"))
     np.save(igb_dir / "paper__topic__fos/edge_t.npy", other := np.array([1, 2, 3], "M8[ms]"))
-    with pytest.raises(InputError, match=r"expected times in one unit, found s in .*, ms here"):
+    with pytest.raises(InputError, match=r"in one unit, all with a zone or none, found s in .*, ms here at"):
         tiering.import_graph(igb_dir, tmp_path / "g", time="t")
     for folder, dtype in (("paper__cites__paper", np.int8), ("paper__topic__fos", np.float32)):
         np.save(igb_dir / folder / "edge_t.npy", other.view(np.int64).astype(dtype))
@@ -274,3 +275,92 @@ def test_a_graph_without_times_says_how_it_gets_them(tmp_path):
     graph = tiering.import_graph(write_npy(tmp_path / "d", edge_t=TIME), tmp_path / "g")
     with pytest.raises(MissingError, match="found a graph without; import it with"):
         require_time(graph, "t")
+
+
+BIG = 2**53 + 1
+LONG = (1 << 16) + 5  # rows of more than one piece
+
+
+def write_long(path: Path, times: list[Any]) -> Path:
+    path.write_text("src,dst,t\n" + "".join(f"{k % 7},{k % 5},{t}\n" for k, t in enumerate(times)))
+    return path
+
+
+@pytest.mark.parametrize("option", ["time", "edge_data"])
+@pytest.mark.parametrize(
+    ("times", "place"),
+    [
+        ([1, BIG, 0.5], f"found {BIG} at row 1"),
+        ([*[BIG] * LONG, 0.5], f"found {BIG} at row 65536"),
+        ([*[BIG] * (1 << 16), 0.5], f"found {BIG} in t"),  # pieces of whole numbers, then of fractions
+        ([*[0.5] * (1 << 16), BIG], f"found {BIG} in t"),
+    ],
+)
+def test_whole_numbers_are_not_rounded_next_to_fractions(tmp_path, option, times, place):
+    source = write_long(tmp_path / "t.csv", times)
+    with pytest.raises(InputError, match=rf"expected whole numbers up to 2\^53 next to fractions, {place}; round it"):
+        tiering.import_graph(source, tmp_path / "g", **{option: "t"})
+
+
+def test_numbers_that_float64_holds_are_taken(tmp_path):
+    source = write_long(tmp_path / "t.csv", [2**53 + 2, -(2**60), 0.5, "1e300", "inf", "-inf"])
+    graph = tiering.import_graph(source, tmp_path / "g", time="t", edge_ids=True)
+    values = [2.0**53 + 2, -(2.0**60), 0.5, 1e300, np.inf, -np.inf]
+    assert graph.times().tolist() == [values[k] for k in graph.edge_data()["edge_ids"]]
+
+
+def test_a_column_with_nulls_does_not_round(tmp_path):
+    """It raised pyarrow's own error; features, which are float32, are rounded as ever."""
+    values = pa.array([BIG, None, 3])
+    pa_parquet.write_table(pa.table({"src": [0, 1, 2], "dst": [1, 2, 0], "t": values}), tmp_path / "t.parquet")
+    with pytest.raises(InputError, match=f"next to fractions, found {BIG} at row 0"):
+        tiering.import_graph(tmp_path / "t.parquet", tmp_path / "g", edge_data="t")
+    pa_parquet.write_table(pa.table({"id": [0, 1, 2], "x": values}), tmp_path / "n.parquet")
+    relations, nodes = {("n", "to", "n"): str(tmp_path / "t.parquet")}, {"n": str(tmp_path / "n.parquet")}
+    graph = tiering.import_graph(out=tmp_path / "f", relations=relations, nodes=nodes, features={"n": ["x"]})
+    assert graph.feature_table("n").open()[0] == 2.0**53
+
+
+def test_decimals(tmp_path):
+    for number, (value, scale) in enumerate([(BIG, 0), (f"{BIG}.00", 2), ("1.50", 2)]):
+        times = pa.array([Decimal(value), Decimal(1), Decimal(2)], pa.decimal128(38, scale))
+        path = tmp_path / f"{number}.parquet"
+        pa_parquet.write_table(pa.table({"src": [0, 1, 2], "dst": [0, 0, 0], "t": times}), path)
+        if number < 2:
+            with pytest.raises(InputError, match=f"next to fractions, found {BIG}"):
+                tiering.import_graph(path, tmp_path / "g", time="t")
+        else:
+            assert tiering.import_graph(path, tmp_path / "g", time="t").times().tolist() == [1, 1.5, 2]
+
+
+@pytest.mark.parametrize("zones", [("us", "us UTC"), ("us Asia/Tokyo", "us"), ("us UTC", "us Asia/Tokyo")])
+def test_dates_with_a_zone_and_without_are_two_clocks(tmp_path, zones):
+    for name, zone in zip("ab", zones, strict=True):
+        column = pa.array(DATES).cast(pa.timestamp(*zone.split()))
+        (tmp_path / "d").mkdir(exist_ok=True)
+        pa_parquet.write_table(pa.table({"src": SRC, "dst": DST, "t": column}), tmp_path / "d" / f"{name}.parquet")
+    relations = {("n", "to", "n"): str(tmp_path / "d")}
+    if all(" " in zone for zone in zones):  # each is an instant
+        graph = tiering.import_graph(out=tmp_path / "g", relations=relations, time="t")
+        assert sorted(graph.times()) == sorted([*DATES.view(np.int64)] * 2) and graph.time.unit == "us"
+        return
+    with pytest.raises(InputError, match=r"all with a zone or none, found us.* in .*a\.parquet.*, us.* here at pos"):
+        tiering.import_graph(out=tmp_path / "g", relations=relations, time="t")
+
+
+def test_text_of_several_clocks(tmp_path):
+    source = write_csv(tmp_path / "t.csv", [*DATES[:10], f"{DATES[10]}Z"])
+    with pytest.raises(InputError, match=r"found values of several kinds .*zone offset"):
+        tiering.import_graph(source, tmp_path / "g", time="t")
+    source = write_long(tmp_path / "l.csv", ["2020-01-01 00:00:00"] * (1 << 16) + ["2020-01-01 00:00:00Z"])
+    with pytest.raises(InputError, match=r"found us in .*, us with a zone here at position 65536"):
+        tiering.import_graph(source, tmp_path / "g", time="t")
+
+
+def test_dates_in_numpy_files(tmp_path):
+    """Big-endian dates and those of several units at once were taken for others."""
+    for number, (dtype, message) in enumerate([(">M8[s]", "big-endian >M8.s.; convert with array.astype.'<M8.s.'"), (
+        "M8[10us]", "expected dates in one of numpy's units, found datetime64.10us.")]):  # fmt: skip
+        source = write_npy(tmp_path / str(number), edge_t=TIME.astype(dtype))
+        with pytest.raises(InputError, match=message):
+            tiering.import_graph(source, tmp_path / "g", time="t")

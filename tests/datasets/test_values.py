@@ -189,6 +189,7 @@ def test_a_negated_view_is_taken_as_what_it_shows(pyg: Any, tmp_path: Path) -> N
         ({"edge_weight": [1.0, 2.0]}, "edge_weight of node:to:node: expected one value for each of 4 edges"),
         ({"num_nodes": "5"}, "num_nodes of node: expected numbers"),
         ({"num_nodes": [4, 5]}, "num_nodes of node: expected a whole number"),
+        ({"y": [2**53 + 1, 0.5, 1, 1]}, r"y of node: 9007199254740993 is rounded to .* next to a fraction"),
         ({"edge_index": [(0, 1), (1, 2), (2, 0)]}, r"edge_index of .*shape \(2, E\).*int64 \(3, 2\).*transpose"),
         ({"edge_index": [[0, 1], [1]]}, "edge_index of node:to:node: expected numbers as a dense array"),
         ({"edge_index": "0 1"}, "edge_index of node:to:node: expected numbers"),

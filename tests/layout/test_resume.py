@@ -48,15 +48,16 @@ def blocks_of(keys):
     return {key for key in keys if key.startswith("blocks ")}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("page", [512, 4096])
-def test_from_wherever_it_stopped(reordered, tmp_path, page):
+@pytest.mark.parametrize(
+    ("page", "stops"), [(512, 4), *(pytest.param(page, 1000, marks=pytest.mark.slow) for page in (512, 4096))]
+)
+def test_from_wherever_it_stopped(reordered, tmp_path, page, stops):
     folder = tmp_path / "run"
     with recording() as all_keys:
         make(reordered, folder, page=page)
     expected = made(folder)
     assert len(blocks_of(all_keys)) > 20
-    for stop in range(0, len(all_keys), 3):
+    for stop in range(2, len(all_keys), max(3, len(all_keys) // stops)):
         shutil.rmtree(folder)
         with recording(stop) as first, pytest.raises(StorageError, match="stopped here"):
             make(reordered, folder, page=page)

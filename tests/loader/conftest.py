@@ -301,6 +301,6 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Simulator]:
 @pytest.fixture
 def watchdog() -> Iterator[None]:
     """A test that hangs says where, and ends the process."""
-    faulthandler.dump_traceback_later(60, exit=True, file=sys.__stderr__)
+    faulthandler.dump_traceback_later(300, exit=True, file=sys.__stderr__)
     yield
     faulthandler.cancel_dump_traceback_later()

@@ -42,7 +42,7 @@ def in_process(layout: Any, script: str, library: Path | None = None) -> subproc
     environment = os.environ if library is None else {**os.environ, "LD_PRELOAD": str(library)}
     return subprocess.run(
         [sys.executable, "-c", textwrap.dedent(BEGIN) + textwrap.dedent(script), layout.path],
-        capture_output=True, text=True, timeout=60, check=False, env=environment,
+        capture_output=True, text=True, timeout=300, check=False, env=environment,
     )  # fmt: skip
 
 

@@ -160,7 +160,7 @@ SCRIPT = """
 def test_an_interpreter_that_ends_in_the_middle(layout, prefetch, end):
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(SCRIPT) + end, layout.path, str(prefetch)],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     assert "terminate" not in done.stderr and "Traceback" not in done.stderr

@@ -108,6 +108,25 @@ def test_wrong_times_show_when_the_loader_is_made(layouts, error, message, optio
         layouts["edge"].loader(**options)
 
 
+FAR = [2**53 + 3] * 3
+
+
+@pytest.mark.parametrize("times", [FAR, np.array(FAR), torch.tensor(FAR), [*FAR[:2], 0.5]])
+def test_times_that_float64_does_not_hold_are_refused_by_every_loader(layouts, times):
+    layout, links, ids = layouts["node"], links_of(3), np.arange(3)
+    make = {
+        "seed_time": lambda: layout.loader(seeds=ids, seed_time=times, time="when"),
+        "link_time": lambda: layout.link_loader(links=links, link_time=times, time="when"),
+        "seed_time ": lambda: layout.pyg_loader(input_nodes=ids, input_time=times, time_attr="when"),
+        "link_time: ": lambda: layout.pyg_link_loader(edge_label_index=links, edge_label_time=times, time_attr="when"),
+        "seed_time o": lambda: layout.dgl_loader(indices=ids, seed_time=times, time="when"),
+        "time_window": lambda: layout.loader(seeds=ids, time="when", time_window=FAR[0]),
+    }
+    for what, load in make.items():
+        with pytest.raises(InputError, match=rf"{what.rstrip()}.*9007199254740995"):
+            load()
+
+
 def test_a_gpu_samples_static_batches_only(layouts, gpu):
     with pytest.raises(CapabilityError, match="time, disjoint and subgraph_type run on the host; use sample_on='auto'"):
         layouts["edge"].loader(disjoint=True, device="cuda", sample_on="gpu")

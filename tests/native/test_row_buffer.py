@@ -301,7 +301,7 @@ def test_a_child_drops_a_buffer_whose_readers_its_parent_has(rows, engine):
             thread.join()
         return gone
 
-    assert in_child(child, 20) == 2  # the images
+    assert in_child(child) == 2  # the images
     held[0].add([np.array(ids, np.int64) for ids in batches[4]])
     held[0].end()
     for number in range(1, 5):

@@ -7,13 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import tiering
 from tiering import pipeline
 from tiering.errors import ExistsError, FormatError, InputError, MissingError
+from tiering.formats import known_defects
 from tiering.formats.layout import Layout
-from tiering.pipeline import chain, run_config
+from tiering.pipeline import chain, commands, run_config
 
 CONFIG = """
 [dataset]
@@ -67,6 +70,23 @@ def test_goes_on_where_it_stopped(config: Path) -> None:
     assert done(run_config(config)) == []
 
 
+def test_a_chain_of_an_earlier_version_is_kept(tiny_dataset, monkeypatch, capsys):
+    """Its stages are not done again for the version alone; what that may have made wrong is said."""
+    (tiny_dataset.parent / "edges.txt").write_text("0 1\n1 2\n2 0\n")
+    config = tiny_dataset.parent / "chain.toml"
+    config.write_text('[dataset]\npath = "edges.txt"\nrandom_features = 4\n[score]\nmethod = "degree"\n')
+    monkeypatch.setattr("tiering.artifacts.writer.__version__", "0.1.0")
+    assert done(run_config(config)) == ALL
+    monkeypatch.undo()
+    known_defects._noted.clear()
+    capsys.readouterr()
+    assert done(run_config(config)) == []
+    said = [line for line in capsys.readouterr().err.splitlines() if "may have made this wrong" in line]
+    assert [line.split(": ")[1] for line in said] == [
+        str(tiny_dataset.parent / place) for place in ("graph", "reordered", "layout/graph")
+    ]
+
+
 def test_rows_stored_by_a_codec(config: Path) -> None:
     """A dry run counts stored bytes and the pass that fits; another dtype makes the layout again, nothing else."""
 
@@ -106,6 +126,62 @@ def test_artifacts_beside_the_dataset_do_not_count_as_its_files(tiny_dataset: Pa
     config.write_text('[dataset]\npath = "."\n[layout]\nssd = ["ssd"]\n')
     assert done(run_config(config)) == ALL
     assert done(run_config(config)) == []
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_files_that_an_import_does_not_read_do_not_count(
+    config: Path, tiny_dataset: Path, old: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also for a chain of the old form, whose import recorded a digest of the directory's listing."""
+    plain = commands.import_options
+    with monkeypatch.context() as patch:
+        if old:
+            listed = {"source_files": "xxh3-128:6d15dfefb4c45918d1cb1e1c34dced2f"}
+            patch.setattr(commands, "import_options", lambda *args, **options: plain(*args, **options) | listed)
+        run_config(config)
+    for name in ("notes.txt", "2026-11-28.log", "other.npy", "sub/node_feat.npy", "e.csv", "a.parquet"):
+        (tiny_dataset / name).parent.mkdir(exist_ok=True)
+        (tiny_dataset / name).touch()
+        assert done(run_config(config)) == [], name
+    (tiny_dataset / "val_idx.npy").unlink()
+    assert done(run_config(config)) == ALL
+
+
+def test_a_new_file_that_an_import_reads_is_named(
+    config: Path, tiny_dataset: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    labels = np.zeros(tiering.import_graph(tiny_dataset, config.parent / "g").num_nodes(), np.int64)
+    (tiny_dataset / "node_label.npy").unlink(missing_ok=True)
+    run_config(config)
+    np.save(tiny_dataset / "node_label.npy", labels)
+    capsys.readouterr()
+    assert done(run_config(config)) == ALL
+    assert f"note: {tiny_dataset}/node_label.npy is new, and an import reads it: the graph is made again" in (
+        capsys.readouterr().err
+    )
+    assert done(run_config(config)) == []
+
+
+def test_parts_of_a_directory_of_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Parts that are read by glob count, in partitions, too; a file that makes the import fail leaves the chain."""
+    (tmp_path / "data").mkdir()
+    pq.write_table(pa.table({"src": [0, 1], "dst": [1, 0], "w": [1, 2]}), tmp_path / "data/1.parquet")
+    np.save(tmp_path / "data/train_idx.npy", [0, 1])
+    np.save(tmp_path / "data/node_feat.npy", np.ones((3, 2), np.float32))
+    config = tmp_path / "chain.toml"
+    config.write_text('[dataset]\npath = "data"\n[layout]\ncpu = "auto"\n[output]\ndir = "made"\n')
+    run_config(config)
+    for name in ("notes.txt", "_SUCCESS", "_metadata.parquet"):
+        (tmp_path / "data" / name).touch()
+    assert done(run_config(config)) == []
+    (tmp_path / "data/2.parquet").write_text("not parquet")
+    capsys.readouterr()
+    assert done(run_config(config)) == []
+    assert "cannot be read with the files that came since its import, which is kept: " in capsys.readouterr().err
+    pq.write_table(pa.table({"src": [2], "dst": [1], "w": [1]}), tmp_path / "data/2.parquet")
+    assert done(run_config(config)) == ALL
+    assert f"note: {tmp_path}/data/2.parquet is new, and an import reads it" in capsys.readouterr().err
+    assert tiering.open(tmp_path / "made/graph").relations and done(run_config(config)) == []
 
 
 def test_a_training_set_of_its_own(config: Path, tiny_dataset: Path) -> None:

@@ -22,6 +22,7 @@ from tiering.formats.graph import Graph
 from tiering.formats.scores import Scores
 from tiering.graph.build import build_graph
 from tiering.memory import Budget, own_memory
+from tiering.reorder import rank
 from tiering.reorder.arrays import NodeWindows, Sizes
 from tiering.reorder.graph import reorder_graph
 from tiering.reorder.rank import nodes_per_run, sort_bytes
@@ -52,7 +53,6 @@ def files(folder: Path) -> dict[str, bytes]:
     }
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("left", [0, 1 << 22])
 @pytest.mark.parametrize("width", [3, 150])
@@ -87,7 +87,6 @@ def test_a_window_of_many_columns_stays_within_its_budget(tmp_path, peak_memory)
     assert peak.bytes < budget
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("small_blocks")
 def test_nothing_but_blocks_fits(tmp_path, monkeypatch):
     """The source map and the places of the columns pass in parts, the order comes in pieces."""
@@ -125,6 +124,21 @@ def test_nothing_but_blocks_fits(tmp_path, monkeypatch):
     assert files(whole.path) == files(made.path)
     assert {0, 100, 200, 1900} <= parts, "parts of 400 bytes of the source map"
     assert len(columns) > 8, "parts of 1 KiB of the places"
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_nodes_put_first_are_in_one_piece_alone(tmp_path, monkeypatch):
+    """These nodes are read in pieces, and come again in no piece of those by score."""
+    monkeypatch.setattr(rank, "CHUNK_FIRST", 25)
+    random = np.random.default_rng(0)
+    edges = EdgeData(("node", "to", "node"), *random.integers(0, 500, (2, 3000)))
+    graph = build_graph(Dataset("data", "npy", {"node": NodeData(500)}, [edges]), tmp_path / "graph")
+    scores = pipeline.score_graph(graph, tmp_path / "scores", "degree")
+    first = rank.read_first(graph, random.permutation(500)[:90])
+    whole = reorder_graph(graph, scores, tmp_path / "whole", first=first)
+    made = reorder_graph(graph, scores, tmp_path / "pieces", first=first, memory=Leaves(0, "test"), sizes=SMALL)
+    assert sorted(made.new_to_old("node").tolist()) == list(range(500))
+    assert files(whole.path) == files(made.path)
 
 
 @pytest.mark.usefixtures("small_blocks")

@@ -140,6 +140,10 @@ def test_chunks():
     scores = np.random.default_rng(0).zipf(1.5, 3000).astype(float)
     ranges = ScoreRanges(scores, 200, 1, Sizes(scores=100))
     np.testing.assert_array_equal(np.concatenate(list(ranges.pieces())), native.sort_by_score(scores, 1))
+    close = np.random.default_rng(1).permutation(1000).view(np.float64)  # the least numbers, one after the other
+    for bins in (2, 7):
+        found = np.concatenate(list(ScoreRanges(close, 90, 1, Sizes(scores=100, score_bins=bins)).pieces()))
+        np.testing.assert_array_equal(found, native.sort_by_score(close, 1))
     scores[2345] = np.nan
     with pytest.raises(ValueError, match="the score of node 2345 is NaN"):
         list(ranges.pieces())

@@ -240,11 +240,11 @@ def test_both_ways_of_several_types():
 WRONG = {
     "expected numbers": {"seed_time": ["a"]},
     "entry 0 is nan": {"seed_time": [np.nan]},
-    "entry 0 is 1.5; expected int64": {"seed_time": [1.5]},
+    "entry 0 is 1.5; the graph's times are int64, which does not hold it exactly; give": {"seed_time": [1.5]},
     "entry 0 is 9223372036854775808": {"seed_time": np.array([2**63], np.uint64)},
     "one for each of 1 seeds, found shape": {"seed_time": [1, 2]},
     "no times of their own": {},
-    "expected numbers, found bool": {"seed_time": [True]},
+    "expected numbers of 64 bits, found bool": {"seed_time": [True]},
     "no node type 'x'": {"seed_time": {"x": [1]}},
 }
 
@@ -259,7 +259,7 @@ def test_wrong_seed_times(message):
     ("temporal_strategy: expected one of uniform, last", {"temporal_strategy": "latest"}),
     ("subgraph_type: expected one of", {"subgraph_type": 3}),
     ("time_window: expected with time", {"time_window": 3}),
-    ("time_window: expected 0 or more", {"time": "when", "time_window": -1}),
+    ("time_window: expected one number, 0 or more", {"time": "when", "time_window": -1}),
     ("time_window: entry 0 is nan", {"time": "when", "time_window": np.nan}),
     ("time: not with sampler 'weighted'", {"time": "when", "sampler": "weighted"}),
     ("time: not with sampler 'pinsage'", {"time": "when", "sampler": "pinsage"}),
@@ -286,7 +286,7 @@ def test_dates_and_infinities():
     batch = sampler.sample([0, 0], seed_time=np.array(["1970-01-02", "1971-01-01"], "M8[s]"))
     assert batch.nodes["n"].tolist() == [0, 0, 1, 2, 3]
     for wrong in ("1970-01-02T01", "NaT"):
-        with pytest.raises(InputError, match=r"entry 0 is .*; expected datetime64\[D\]"):
+        with pytest.raises(InputError, match=r"entry 0 is .*; the graph's times are datetime64\[D\], which"):
             sampler.sample([0], seed_time=np.array([wrong], "M8[s]"))
     wide = TimedGraph({"n": 4}, edges, {TO: np.array([low, 0, high])})
     sampler = NeighborSampler(wide, [-1], subgraphs=Subgraphs(**how, time_window=high))

@@ -93,6 +93,12 @@ def test_methods_that_ignore_time_say_so(made, tmp_path, capsys):
         ({"seed_time": [1]}, "expected one for each of 30 seeds"),
         ({"time": None, "seed_time": np.zeros(30)}, "seed_time: expected with time"),
         ({"seed_time": np.full(30, np.nan)}, "entry 0 is nan"),
+        ({"seed_time": np.full(30, "1970-01-01T00:00:00.5", "M8[ms]")}, "0.500; the graph's times are datetime64"),
+        ({"seed_time": np.full(30, 2**63, np.uint64)}, "entry 0 is 9223372036854775808; the graph's times are int64"),
+        (
+            {"time_window": np.timedelta64(1, "Y"), "seed_time": np.zeros(30)},
+            "entry 0 is 1 years; the graph's times are timedelta64",
+        ),
         ({"train": [NODES], "seed_time": [1]}, "expected ids 0..59, found 60"),
     ],
 )
@@ -100,3 +106,28 @@ def test_refused(made, tmp_path, given, message):
     graph, _, seeds, _ = made
     with pytest.raises(InputError, match=message):
         tiering.score_graph(graph, tmp_path / "s", "presample", **{"train": seeds, **ASKED, **given})
+
+
+def test_a_window_of_dates_is_recorded(made, tmp_path):
+    """A duration in the options ended `score` with Python's error about JSON."""
+    graph, _, seeds, at = made
+    windows = (np.timedelta64(5, "s"), 5)
+    found = [
+        tiering.score_graph(
+            graph, tmp_path / str(k), "presample", train=seeds, seed_time=at.astype("M8[s]"), time_window=w, **ASKED
+        )
+        for k, w in enumerate(windows)
+    ]
+    np.testing.assert_array_equal(*(one.values("node") for one in found))
+    assert found[0].manifest.provenance["options"]["sampling"]["time_window"] == [5, "s"]
+
+
+@pytest.mark.parametrize("command", ["score", "evaluate", "plan"])
+def test_commands_refuse_what_does_not_fit(made, tmp_path, capsys, command):
+    graph, _, _, _ = made
+    np.save(tmp_path / "at.npy", np.full(3, "1970-01-01T00:00:00.5", "M8[ms]"))
+    np.save(tmp_path / "seeds.npy", [1, 2, 3])
+    given = ["--fanouts", "2", "--time", "t", "--train", tmp_path / "seeds.npy", "--seed-time", tmp_path / "at.npy"]
+    given += {"score": ["--out", tmp_path / "s", "--method", "presample"], "plan": ["--row-bytes", 8]}.get(command, [])
+    assert main([command, str(graph.path), *map(str, given)]) == 1
+    assert "entry 0 is 1970-01-01T00:00:00.500; the graph's times are datetime64[s]" in capsys.readouterr().err

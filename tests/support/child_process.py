@@ -22,7 +22,7 @@ class Child:
             _do(work, there)
         os.close(there)
 
-    def result(self, seconds: float = 60.0) -> Any:
+    def result(self, seconds: float = 300.0) -> Any:
         """What `work` returned. A signal, an exception or silence is a failure."""
         text, end = b"", time.monotonic() + seconds
         while select.select([self._pipe], [], [], max(0.0, end - time.monotonic()))[0]:
@@ -51,6 +51,6 @@ def _do(work: Callable[[], Any], pipe: int) -> None:
         os._exit(code)
 
 
-def in_child(work: Callable[[], Any], seconds: float = 60.0) -> Any:
+def in_child(work: Callable[[], Any], seconds: float = 300.0) -> Any:
     """What `work` returns in a forked child."""
     return Child(work).result(seconds)

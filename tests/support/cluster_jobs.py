@@ -10,7 +10,6 @@ import os
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -71,13 +70,13 @@ def stages(hold: Mapping[str, Any] | None = None) -> list[Step]:
     ]
 
 
-def hold(folder: Path, *tasks: str, seconds: float = 60.0) -> dict[str, Any]:
+def hold(folder: Path, *tasks: str, seconds: float = 60.0, copied: bool = False) -> dict[str, Any]:
     """Holds the first attempt at some tasks (``cut-3``) for a while; it leaves its process in `folder`.
 
-    A file ``cut-3.go`` there lets it go on; it leaves ``cut-3.gone``.
+    A file ``cut-3.go`` there lets it go on; it leaves ``cut-3.gone``. `copied`: the second attempt makes that file.
     """
     folder.mkdir(exist_ok=True)
-    return {"folder": str(folder), "tasks": tasks, "seconds": seconds}
+    return {"folder": str(folder), "tasks": tasks, "seconds": seconds, "copied": copied}
 
 
 def _pause(context: TaskContext) -> None:
@@ -88,8 +87,12 @@ def _pause(context: TaskContext) -> None:
     folder = Path(asked["folder"])
     own = folder / f".{name}-{os.getpid()}-{threading.get_ident()}"
     own.write_text(str(os.getpid()))
-    with suppress(FileExistsError):
+    try:
         os.link(own, folder / f"{name}.held")
+    except FileExistsError:
+        if asked["copied"]:
+            (folder / f"{name}.go").touch()
+    else:
         end = time.monotonic() + asked["seconds"]
         while time.monotonic() < end and not (folder / f"{name}.go").exists():
             time.sleep(0.02)
@@ -99,7 +102,7 @@ def _pause(context: TaskContext) -> None:
 
 def held(folder: Path, name: str) -> int:
     """The process that is held in a task, as soon as there is one."""
-    file, end = folder / f"{name}.held", time.monotonic() + 30
+    file, end = folder / f"{name}.held", time.monotonic() + 120
     while not file.exists():
         assert time.monotonic() < end, f"{file} does not come"
         time.sleep(0.02)

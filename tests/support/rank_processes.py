@@ -34,7 +34,7 @@ class Ranks:
         self.lines[rank].send(order)
 
     def answer(self, rank: int) -> Any:
-        assert self.lines[rank].poll(40), f"rank {rank} says nothing"
+        assert self.lines[rank].poll(120), f"rank {rank} says nothing"
         return self.lines[rank].recv()
 
     def one(self, rank: int, *order: Any) -> Any:
@@ -74,7 +74,7 @@ def started(size: int, path: Path, folder: Path, options: dict[str, Any], simula
         for line in ranks.lines:
             line.close()
         for process in ranks.processes:
-            process.join(30)
+            process.join(120)
             assert process.exitcode in (0, -signal.SIGKILL)
     finally:
         for process in ranks.processes:

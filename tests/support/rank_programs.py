@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing.util import Finalize
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -38,7 +39,7 @@ def serve(
 
     A GPU that `options` ask for is simulated, or is that of the machine.
     """
-    faulthandler.dump_traceback_later(90, exit=True)
+    faulthandler.dump_traceback_later(300, exit=True)
     simulator = None
     if simulated and options.get("device") == "cuda":
         simulator = install(pytest.MonkeyPatch())
@@ -48,6 +49,9 @@ def serve(
         try:
             order, *arguments = line.recv()
         except EOFError:
+            return
+        if order == "end":
+            Finalize(None, line.send, ("ending",), exitpriority=1)  # before the server's, which waits
             return
         try:
             line.send(getattr(process, order.replace(" ", "_"))(*arguments))
@@ -65,10 +69,7 @@ class RankProcess:
         self.layout, self.size, self.options, self.simulator = open_layout(path), size, options, simulator
         self.loader: Any = None
         self.running: Any = None
-        self.log: list[str] = []
-        handler = logging.Handler(logging.WARNING)
-        handler.emit = lambda record: self.log.append(record.getMessage())  # type: ignore[method-assign]
-        logging.getLogger("tiering.loader").addHandler(handler)
+        self.line = line
 
     def open(self, rows: int | None, patience: float | None = None, more: dict[str, Any] | None = None) -> str:
         """Make a loader, all ranks together, with room for so many rows beside the least; ``None``: too little."""
@@ -105,7 +106,7 @@ class RankProcess:
         """Give up the loader; what is left of it."""
         self.loader = None
         gc.collect()
-        end = time.monotonic() + 5
+        end = time.monotonic() + 60
         while (names := [t.name for t in threading.enumerate() if t.name.startswith("tiering-")]) and (
             time.monotonic() < end
         ):
@@ -147,11 +148,25 @@ class RankProcess:
 
         SsdBuffer.epoch = epoch  # type: ignore[method-assign]
 
+    def hear_late(self, seconds: float) -> None:
+        """Let the owner take so much longer for each part that it releases itself, and hear what follows later."""
+        plain = server.SharedEpoch.release
+
+        def release(epoch: Any, member: Any) -> None:
+            time.sleep(0 if member.number else seconds)
+            plain(epoch, member)
+
+        server.SharedEpoch.release = release  # type: ignore[method-assign]
+
     def counters(self) -> dict[str, Any]:
         """Of the buffer: what this rank says, and what the owner knows of all."""
         ahead = self.loader.lookahead
         whole = ahead._server.offered[0].counters() if ahead._server is not None else None
         return {"own": ahead.buffer.counters(), "whole": whole}
+
+    def reset_counters(self) -> None:
+        """Begin counting again."""
+        self.loader.reset_counters()
 
     def late(self, seconds: float) -> None:
         """Let kernels read slots for so much longer from now on, and note when they end."""
@@ -203,13 +218,15 @@ class RankProcess:
         blocks = re.findall(r"/memfd:tiering-.*?\nPss: +(\d+) kB", Path("/proc/self/smaps").read_text(), re.DOTALL)
         return [int(kibibytes) * 1024 for kibibytes in blocks]
 
-    def warnings(self) -> list[str]:
-        """What was logged."""
-        return [message for message in self.log if "still wait" in message]
+    def tell_warnings(self) -> None:
+        """Send each warning as it is logged."""
+        handler = logging.Handler(logging.WARNING)
+        handler.emit = lambda record: self.line.send(record.getMessage())  # type: ignore[method-assign]
+        logging.getLogger("tiering.loader").addHandler(handler)
 
     def left_over(self) -> list[str]:
         """Threads and connections of epochs, a moment after they have ended."""
-        end = time.monotonic() + 5
+        end = time.monotonic() + 60
         while True:
             threads = [t.name for t in threading.enumerate() if t.name.startswith("tiering-")]
             threads = [name for name in threads if name != "tiering-buffer-server"]

@@ -63,14 +63,14 @@ class Interpreter:
         """What it wrote to standard output until now."""
         return self._files[0].read_text()
 
-    def wait_for(self, text: str, seconds: float = 60) -> None:
+    def wait_for(self, text: str, seconds: float = 300) -> None:
         """Wait until it has written a text to standard output."""
         end = time.monotonic() + seconds
         while text not in self.said():
             assert self._process.is_alive() and time.monotonic() < end, self._files[1].read_text()
             time.sleep(0.005)
 
-    def wait(self, seconds: float = 60) -> subprocess.CompletedProcess[str]:
+    def wait(self, seconds: float = 300) -> subprocess.CompletedProcess[str]:
         """As of `subprocess.run`, once it has ended."""
         self._process.join(seconds)
         if self._process.exitcode is None:

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, TypeVar, cast
 from tiering.artifacts.checksum import SAMPLE_BYTES, SAMPLES, num_blocks, sampled_digest
 from tiering.artifacts.document import read_manifest
 from tiering.artifacts.manifest import CHECKSUMS, External, Manifest, Problem, error_problems, raise_problems
+from tiering.artifacts.overlap import lies_in
 from tiering.artifacts.storage import OpenDirectory, storage_errors
 from tiering.errors import BusyError, FormatError, MissingError, StorageError
 from tiering.text.description import Described, Fields, Part
@@ -164,6 +165,13 @@ class Artifact(Described):
             return artifact.problems(level, report)
         except (FormatError, StorageError) as error:
             return error_problems(error)
+
+    def outside(self, *, dataset: bool = True) -> list[Path]:
+        """Return the files outside that the artifact and its parts refer to, and the `dataset` in which they lie."""
+        files = [external.path for external in self.manifest.external.values()]
+        files += [file for part in self._nested.values() for file in part.outside(dataset=dataset)]
+        source = Path(self.manifest.body.get("changes", {}).get("source", os.devnull))
+        return [*files, source] if dataset and any(lies_in(file, source) for file in files) else files
 
     def parts(self) -> Mapping[str, Artifact]:
         """Return the nested artifacts by name."""

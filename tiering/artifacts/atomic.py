@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from tiering.artifacts.document import open_manifest
-from tiering.artifacts.journal import JOURNAL, JOURNAL_BEGIN, OUTSIDE, Journal
+from tiering.artifacts.journal import JOURNAL, OUTSIDE, Journal
 from tiering.artifacts.overlap import refuse_foreign, refuse_overlap
 from tiering.artifacts.storage import fsync_directory, make_folders, missing_folders, storage_errors, write_durably
 from tiering.errors import BusyError, ExistsError, FormatError, InputError, MissingError
+from tiering.text.arguments import require_local
 from tiering.text.progress import kept, note
 from tiering.version import __version__
 
@@ -81,6 +82,7 @@ class OutputDirectory(AbstractContextManager["OutputDirectory"]):
             output._refuse_existing()
 
     def _set_places(self, out: str | os.PathLike[str]) -> None:
+        require_local(out=out)
         self.out = Path(os.path.abspath(out))  # noqa: PTH100 - keep symbolic links in the name as given
         if not self.out.name:
             raise InputError(f"output {self.out}: expected the name of a directory to create")
@@ -95,9 +97,7 @@ class OutputDirectory(AbstractContextManager["OutputDirectory"]):
 
     def _has_name(self) -> bool:
         """Return whether a run was killed between naming its output and removing the journal in it."""
-        with suppress(OSError), (self.out / JOURNAL).open("rb") as file:
-            return file.read(len(JOURNAL_BEGIN)) == JOURNAL_BEGIN
-        return False
+        return Journal.is_own(self.out / JOURNAL)
 
     def _refuse_existing(self) -> None:
         if os.path.lexists(self.out):
@@ -106,7 +106,7 @@ class OutputDirectory(AbstractContextManager["OutputDirectory"]):
             refuse_foreign(self.out)
         if os.path.lexists(self._old):
             refuse_foreign(self._old)
-        if os.path.lexists(self.path) and not (self.path / JOURNAL).is_file():  # every run begins with one
+        if os.path.lexists(self.path) and not Journal.is_own(self.path / JOURNAL):  # every run begins with one
             refuse_foreign(self.path, lambda _: False)
 
     def _recover(self) -> None:
@@ -131,7 +131,9 @@ class OutputDirectory(AbstractContextManager["OutputDirectory"]):
             if identity is not None and not self._force:
                 self._refuse_changed(earlier.identity, identity)
             if earlier.done:
-                note(f"note: {self.out}: what an unfinished run with other options or inputs has left is removed")
+                version = earlier.identity.get("package", __version__)
+                other = "other options or inputs" if version == __version__ else f"version {version} of tiering"
+                note(f"note: {self.out}: what an unfinished run with {other} has left is removed")
             ExternalDirectories(earlier, self.out).clear("make")
         _remove(self.path)
         self.path.mkdir()

@@ -46,9 +46,8 @@ class Journal:
         identity: Any = None
         facts, length = dict[str, dict[str, Any]](), 0
         for line in data.splitlines(keepends=True):  # up to the first torn or damaged one
-            text, _, digest = line.partition(b"\t")
-            document = json.loads(text) if digest == xxhash.xxh3_64(text).hexdigest().encode() + b"\n" else None
-            if not isinstance(document, dict) or not ({"key", "facts"} if length else {"identity"}) <= set(document):
+            document = _record(line)
+            if not ({"key", "facts"} if length else {"identity"}) <= set(document):
                 break
             if not length:
                 identity = document["identity"]
@@ -61,6 +60,16 @@ class Journal:
             return None
         os.truncate(path, length)
         return cls(path, identity, facts)
+
+    @classmethod
+    def is_own(cls, path: Path) -> bool:
+        """Return whether a run wrote the journal: a record has its checksum, or the first, torn, is the only file."""
+        try:
+            data, alone = path.read_bytes(), [*path.parent.iterdir()] == [path]
+        except OSError:
+            return False
+        torn = data.startswith(JOURNAL_BEGIN) or JOURNAL_BEGIN.startswith(data) or not data.strip(b"\0")
+        return any(map(_record, data.splitlines(keepends=True))) or (alone and torn and b"\n" not in data)
 
     @property
     def done(self) -> int:
@@ -102,3 +111,10 @@ class Journal:
                 os.truncate(self.path, self.path.stat().st_size - (written or 0))
                 raise OSError(28, "No space left on device")
             os.fdatasync(self._file.fileno())
+
+
+def _record(line: bytes) -> dict[str, Any]:
+    """Return the record in a line of a journal; an empty one if it is torn or damaged, or no run wrote it."""
+    text, _, digest = line.partition(b"\t")
+    document = json.loads(text) if digest == xxhash.xxh3_64(text).hexdigest().encode() + b"\n" else None
+    return document if isinstance(document, dict) else {}

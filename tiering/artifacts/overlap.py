@@ -8,16 +8,18 @@ import re
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from tiering.artifacts.document import MANIFEST
+from tiering.artifacts.checksum import DIGEST_BYTES, block_digests
+from tiering.artifacts.document import KINDS, MANIFEST
 from tiering.artifacts.manifest import CHECKSUMS
 from tiering.errors import ExistsError, InputError
 
+if TYPE_CHECKING:
+    from tiering.artifacts.artifact import Artifact
+
 _Test: TypeAlias = Callable[[str], object]
 _NONE: _Test = frozenset[str]().__contains__
-_ARTIFACT = re.compile(r"checksums|manifest\.json|(nodes|relations|order|names|features|graph|tiers|pages)/.+")
-"""Files of an artifact, for one whose manifest is damaged."""
 _OTHERS = {
     "export.json": (b'"tiering.export"', r"export\.json|metadata\.yaml|load\.py|(nodes|relations)/.+\.(npy|bin)"),
     "processed/meta.json": (
@@ -28,22 +30,28 @@ _OTHERS = {
 
 
 def refuse_overlap(
-    out: Path, reads: Iterable[Path], writes: Iterable[Path] = (), around: Iterable[tuple[Path, str]] = ()
+    out: Path, reads: Iterable[Path | Artifact], writes: Iterable[Path] = (), around: Iterable[tuple[Path, str]] = ()
 ) -> None:
     """Raise `InputError`, naming both paths, if an output would change or be changed by files of the same command.
 
     `out` may not lie in, be, or hold anything that the command `reads` or `writes` to, nor be or hold the working
     directory or one of `around` (with its use), nor lie in any artifact. `writes` may hold `reads`, not lie in them.
+    Of an artifact, what it refers to is read too.
     """
     own = [out, *(out.parent / f".{out.name}.{suffix}" for suffix in ("partial", "old", "lock"))]
-    read, written = tuple(reads), tuple(writes)
-    apart = [(path, "the command reads") for path in read] + [(path, "the command writes to") for path in written]
+    read, written = [], tuple(writes)
+    for one in reads:
+        read.append((one if isinstance(one, Path) else one.path, "the command reads"))
+        outside = [] if isinstance(one, Path) else dict.fromkeys(one.outside())
+        read += [(path, f"the input {read[-1][0]} refers to") for path in outside]
+    apart = [*read, *((path, "the command writes to") for path in written)]
     for path, what in ((Path.cwd(), "is the working directory"), *around, *apart):
         if lies_in(path, *own) or ((path, what) in apart and lies_in(out, path)):
             raise InputError(f"{out}: expected a path apart from {path}, which {what}; choose another --out")
     for path in written:
-        if (source := next((source for source in read if lies_in(path, source)), None)) is not None:
-            raise InputError(f"{path}: lies in {source}, which the command reads; choose another directory")
+        for source, what in read:
+            if lies_in(path, source):
+                raise InputError(f"{path}: lies in {source}, which {what}; choose another directory")
     for path in (out, *written):
         for folder in Path(os.path.realpath(path)).parents:
             if own_files(folder)(MANIFEST):
@@ -95,15 +103,38 @@ def own_files(folder: Path) -> _Test:
         return re.compile(paths).fullmatch if (paths := next(found, "")) else _NONE
     try:
         document = json.loads(data)
-        ours = str(document["format"]).startswith("tiering.")
+        ours = document["format"] in {f"tiering.{kind}" for kind in KINDS}
         names = {MANIFEST, *document["files"], *(file["path"] for file in document["external"].values())}
         nested = {part: own_files(folder / part) for part in document["parts"]}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return _ARTIFACT.fullmatch if b'"tiering.' in data or (folder / CHECKSUMS).is_file() else _NONE
+        ours = False
+    if not ours:
+        return _summed_files(folder)
 
     def is_own(name: str) -> object:
         part, _, rest = name.partition("/")
-        return ours and (name in names or (part in nested and nested[part](rest)))
+        return name in names or (part in nested and nested[part](rest))
+
+    return is_own
+
+
+def _summed_files(folder: Path) -> _Test:
+    """Return the test for files of an artifact whose manifest is damaged: those that its checksums know."""
+    digests = _content(folder / CHECKSUMS) or b""
+    known = {digests[at : at + DIGEST_BYTES] for at in range(0, len(digests), DIGEST_BYTES)}
+    if not known or len(digests) % DIGEST_BYTES:
+        return _NONE
+
+    def is_summed(file: Path) -> bool:
+        return file.is_file() and block_digests(file, [0])[0] in known
+
+    def is_own(name: str) -> object:
+        if name in (MANIFEST, CHECKSUMS):
+            return any(map(is_summed, sorted(folder.rglob("*"))))
+        part, _, rest = name.partition("/")
+        if rest and (folder / part / MANIFEST).is_file():
+            return own_files(folder / part)(rest)
+        return is_summed(folder / name) or not (folder / name).stat().st_size
 
     return is_own
 

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from tiering import native
 from tiering.errors import InputError, MissingError, StorageError, TieringError
+from tiering.text.arguments import require_local
 from tiering.text.units import format_bytes
 
 AnyArray = npt.NDArray[Any]
@@ -271,6 +272,7 @@ class OpenDirectory:
     """
 
     def __init__(self, path: Path, within: OpenDirectory | None = None) -> None:
+        require_local(path=path)
         self.path = path
         self._sizes: dict[str, int] = {}
         self._descriptors: dict[str, int] = {}

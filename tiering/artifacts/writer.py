@@ -46,7 +46,7 @@ class DirectoryWriter:
         self.external: dict[str, External] = {}
         self._output: OutputDirectory | None = None
         if parent is None:
-            read = [artifact.path for artifact in filter(None, reads)]
+            read = [path for one in filter(None, reads) for path in (one.path, *one.outside(dataset=False))]
             self._output = OutputDirectory(out, force=force, identity=identity, reads=read)
             self.path, self.out, self.root = self._output.path, self._output.out, self._output.out
             self.journal, self.prefix = self._output.journal, ""

@@ -19,6 +19,7 @@ from tiering.errors import InputError, TieringError, quoted
 from tiering.formats.dataset import FeatureStream, GraphSoFar
 from tiering.formats.features import FEATURE_DTYPES, FeatureTable
 from tiering.formats.npy_file import as_column, open_npy
+from tiering.formats.times import exact_array
 
 BLOCK_BYTES = 8 << 20  # bytes of rows that are copied together
 
@@ -154,7 +155,7 @@ def _convert(value: Any, where: str, scratch: Scratch) -> tuple[npt.NDArray[Any]
     if is_sparse(value):
         _take_memory(value.shape, value.dtype.itemsize, where, scratch)
         value = value.toarray()
-    array = np.asarray(value)
+    array = exact_array(value, where)
     if array.dtype == object and array.ndim:
         array = np.array(array.tolist())
     return array, array.dtype.name

@@ -182,7 +182,7 @@ class ImportContext:
     notes: dict[str, Any] = field(default_factory=dict)  # the record, see Dataset.notes: inferred, warnings, splits...
     files: dict[str, External] = field(default_factory=dict)
     folder: Path | None = None  # the directory that was given, whose numpy files go with one file of edges
-    time_units: dict[str, str | None] = field(default_factory=dict)  # units of dates by the place of the times
+    time_units: dict[str, tuple[str | None, bool]] = field(default_factory=dict)  # by place: unit, whether with a zone
     known: set[Path] = field(default_factory=set)  # files and directories looked into: others are recorded as ignored
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from decimal import Decimal
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,6 +38,7 @@ _TIMES = (pa.timestamp("us"), pa.timestamp("us", "UTC"))
 _PIECE_ROWS = 1 << 16
 _DIGITS = r"^[+-]?[0-9]+$"
 _WHOLE = re.compile(r"\s*[+-]?\d{1,18}\s*")
+_WHOLE_NUMBER = re.compile(r"[+-]?\d+(\.0*)?")
 
 
 class TableFile:
@@ -209,7 +211,7 @@ class Column(NamedTuple):
                 problem = str(error)
         for k in range(len(array) if len(array) > 1 else 0):
             self._replace(array=array[k : k + 1], row=self.row + k).convert(kinds, expected, remedy)
-        found = quoted(str(array[0])) if len(array) == 1 else f"values of several kinds ({problem[:80]})"
+        found = quoted(str(array[0])) if len(array) == 1 else f"values of several kinds ({problem[:160]})"
         raise InputError(f"{self.where}: expected {expected}, found {found} at row {self.row}; {remedy}")
 
     def ids(self, named: bool) -> Any:
@@ -226,26 +228,33 @@ class Column(NamedTuple):
         array = self.convert((*kinds, *_TIMES), "a number or a time")
         if pa.types.is_temporal(array.type):
             array = array.cast(pa.timestamp("s"), safe=False).cast(pa.int64())
-        values: npt.NDArray[Any] = (array.cast(pa.float64()) if array.null_count else array).to_numpy(False)
+        values: npt.NDArray[Any] = (array.cast(pa.float64(), safe=False) if array.null_count else array).to_numpy(False)
         return values
 
     def times(self, context: ImportContext) -> npt.NDArray[Any]:
         """Return times as int64, dates in their own unit, or float64: see `tiering.datasets.times.check_times`."""
-        text, kind, expected, unit = self.text(), self.array.type, "a number or a date", None
+        text, kind, expected = self.text(), self.array.type, "a number or a date"
         array = self.array if text is None else text
         self.refuse_nulls(array, expected)
         if pa.types.is_boolean(kind) or pa.types.is_time(kind) or pa.types.is_duration(kind):
             raise InputError(f"{self.where}: expected times, {expected} each, found {kind}; convert them")
-        if pa.types.is_date32(kind):
-            array, unit = array.cast(pa.int32()), "D"
-        elif not pa.types.is_timestamp(kind):
+        if not pa.types.is_temporal(kind):
             whole = (
                 pa.types.is_integer(kind) if text is None else pc.all(pc.match_substring_regex(text, _DIGITS)).as_py()
             )
             array = self.convert((pa.int64(),) if whole else (pa.float64(), *_TIMES), expected)
-        if pa.types.is_timestamp(array.type):
-            array, unit = array.cast(pa.int64()), array.type.unit
-        return check_times(array.to_numpy(zero_copy_only=False), self.where, context, unit, self.row)
+        zoned = getattr(array.type, "tz", None) is not None
+        return check_times(self.exact(array.to_numpy(zero_copy_only=False)), self.where, context, self.row, zoned)
+
+    def exact(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return what the column was converted to; an error names the first whole number that float64 rounds."""
+        if values.dtype.kind == "f" and not pa.types.is_floating(self.array.type):
+            for k in np.flatnonzero(np.abs(values) >= 2.0**53):
+                number = str(self.array[int(k)]).strip()
+                if _WHOLE_NUMBER.fullmatch(number) and Decimal(number) != values[k]:
+                    found = f"found {number} at row {self.row + k}; round it"
+                    raise InputError(f"{self.where}: expected whole numbers up to 2^53 next to fractions, {found}")
+        return values
 
     def rows(self) -> npt.NDArray[np.float64]:
         """Return a column of numbers, or of lists of one length, as (rows, values)."""

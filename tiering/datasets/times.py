@@ -21,28 +21,30 @@ from tiering.formats.times import GraphTime
 Array = npt.NDArray[Any]
 
 
-def check_times(values: Array, where: str, context: ImportContext, unit: str | None = None, first: int = 0) -> Array:
+def check_times(values: Array, where: str, context: ImportContext, first: int = 0, zoned: bool = False) -> Array:
     """Return times as int64, or float64 of floats; dates as numbers, in their own unit. `first`: number of the first.
 
-    `InputError` names the first that is NaN, NaT or 2^63 and more; dates of another unit than those before are refused.
+    `InputError` names the first that is NaN, NaT or 2^63 and more; dates of another unit than those before are refused,
+    and those with a zone (`zoned`) next to those without.
     """
-    kind, wrong = values.dtype.kind, None
+    kind, wrong, unit = values.dtype.kind, None, None
     if kind == "f":
         wrong = first_wrong(values, np.isnan)
     elif values.dtype == np.uint64:
         wrong = first_wrong(values, lambda block: block >= np.uint64(2**63))
     elif kind == "M":
-        wrong, unit = first_wrong(values, np.isnat), np.datetime_data(values.dtype)[0]
-        if unit == "generic":
-            raise InputError(f"{where}: expected dates with a unit, found {values.dtype}; say array.astype('M8[s]')")
+        wrong, (unit, step) = first_wrong(values, np.isnat), np.datetime_data(values.dtype)
+        if unit == "generic" or step != 1:
+            raise InputError(f"{where}: expected dates in one of numpy's units, found {values.dtype}; convert them")
     if wrong is not None:
         problem = f"expected numbers below 2^63 or dates, found {values[wrong]} at position {first + wrong}"
         raise InputError(f"{where}: {problem}; correct or remove it")
-    place, known = next(iter(context.time_units.items()), (where, unit))
-    if known != unit:
-        found = f"{known or 'numbers without one'} in {place}, {unit or 'numbers without one'}"
-        raise InputError(f"{where}: expected times in one unit, found {found} here; convert them")
-    context.time_units[where] = unit
+    place, known = next(iter(context.time_units.items()), (where, (unit, zoned)))
+    if known != (unit, zoned):
+        before, now = ((name or "numbers without one") + " with a zone" * zone for name, zone in (known, (unit, zoned)))
+        found = f"{before} in {place}, {now} here at position {first}"
+        raise InputError(f"{where}: expected times in one unit, all with a zone or none, found {found}; convert them")
+    context.time_units[where] = unit, zoned
     return context.scratch.compact(values.view(np.int64) if kind == "M" else values, f"{'f' if kind == 'f' else 'i'}8")
 
 
@@ -87,7 +89,7 @@ def add_times(dataset: Dataset, context: ImportContext) -> None:
             edge.data[name] = out
         if name in edge.data:
             edge.time, edge.is_sorted = name, options.time_sorted
-    unit = next(iter(context.time_units.values()), None)
+    unit, _ = next(iter(context.time_units.values()), (None, False))
     dataset.time = GraphTime(name, "edges" if edges else "nodes", dtype, unit)
 
 

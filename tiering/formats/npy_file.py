@@ -105,7 +105,7 @@ def open_npy(path: Path, what: str = "a numpy file", *, dates: bool = False) -> 
             f"({_guess(start, size)}); write it with numpy.save, or see the options for headerless files"
         )
     file = NpyFile(**vars(read_header(io.BytesIO(start), path)), path=path, what=what)
-    _check_dtype(path, file.dtype if not dates or file.dtype.kind != "M" else np.dtype(np.int64))
+    _check_dtype(path, file.dtype, "USmc" if dates else "USMmc")
     _check_length(file, size)
     return file
 
@@ -138,13 +138,13 @@ def _damaged(where: str | Path, what: str) -> InputError:
     return InputError(f"{where}: damaged numpy header ({what}); get the file again")
 
 
-def _check_dtype(path: Path, dtype: np.dtype[Any]) -> None:
+def _check_dtype(path: Path, dtype: np.dtype[Any], refused: str) -> None:
     if dtype.hasobject:
         raise InputError(
             f"{path}: expected numbers, found pickled Python objects, which are never loaded (unpickling runs "
             "code); convert the file to a plain numeric array first"
         )
-    if dtype.names is not None or dtype.subdtype is not None or dtype.kind in "USMmc" or dtype.itemsize > 8:
+    if dtype.names is not None or dtype.subdtype is not None or dtype.kind in refused or dtype.itemsize > 8:
         raise InputError(f"{path}: expected a plain numeric array, found dtype {dtype}; save the numbers alone")
     if dtype.byteorder == ">":
         raise InputError(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.manifest import Manifest, Problem, Relation, array_problems, body_problem
-from tiering.errors import MissingError
+from tiering.errors import InputError, MissingError
 
 if TYPE_CHECKING:
     from tiering.formats.graph import Graph
@@ -30,6 +32,36 @@ class GraphTime(NamedTuple):
     def of(cls, manifest: Manifest) -> GraphTime | None:
         """Return the times of the graph with this manifest; ``None`` if it was imported without."""
         return cls(**manifest.body["time"]) if "time" in manifest.body else None
+
+
+def exact_array(values: Any, what: str) -> npt.NDArray[Any]:
+    """Return a tensor, an array or a list as a NumPy array; `InputError`: a number would be rounded, a zone dropped."""
+    kind = getattr(values, "dtype", getattr(values, "type", None))
+    if zone := getattr(kind, "tz", getattr(kind, "time_zone", None)):  # of pandas and pyarrow, of polars
+        raise InputError(f"{what}: expected no time zone, found {zone}; convert to the zone of the graph, and drop it")
+    array = np.asarray(values.detach().cpu().numpy() if hasattr(values, "detach") else values)
+    if array.dtype.kind == "f" and isinstance(values, list | tuple):
+        for value, made in zip(values, array.tolist(), strict=True):
+            if isinstance(value, int | np.integer) and int(value) != made:
+                raise InputError(f"{what}: {value} is rounded to {made} next to a fraction; give an array of one dtype")
+    return array
+
+
+def convert_exact(values: npt.NDArray[Any], target: np.dtype[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Return numbers or dates in another dtype, and the positions of those that it does not hold exactly."""
+    kinds = {values.dtype.kind, target.kind}
+    with np.errstate(all="ignore"), suppress(OverflowError):  # between weeks and picoseconds
+        made = values.astype(target)
+        same = made.astype(values.dtype) == values  # what was rounded, or wrapped around, does not come back
+        if kinds <= {*"iuf"}:
+            same &= (made < 0) == (values < 0)  # unsigned numbers do come back
+            if kinds > {"f"}:  # 2^63 is 2^63 - 1 on some processors
+                real = (made if target.kind == "f" else values).astype(np.float64)
+                same &= (real >= -(2.0**63)) & (real < 2.0**63)
+        elif len({np.datetime_data(dtype)[0] in "YM" for dtype in (values.dtype, target)}) == 2 and target.kind == "m":
+            same[:] = False  # a month has no length in days
+        return made, np.flatnonzero(~same)
+    return values, np.arange(values.size)
 
 
 def require_time(graph: Artifact, name: str) -> GraphTime:

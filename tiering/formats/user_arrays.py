@@ -112,7 +112,7 @@ def _checked(graph: SizedGraph, node_type: str, ids: np.ndarray[Any, Any], where
     return np.ascontiguousarray(check_ids(ids, graph.num_nodes(node_type), where, str(graph.path), repeats=repeats))
 
 
-def resolve_times(seed_time: UserValues | None, train: Mapping[str, IdArray]) -> dict[str, np.ndarray[Any, Any]] | None:
+def resolve_times(seed_time: UserValues | None, train: Mapping[str, IdArray]) -> dict[str, Any] | None:
     """Return times of training nodes by type, unchecked: an array or a ``.npy`` file, or one by type as of `train`."""
     if seed_time is None:
         return None
@@ -122,11 +122,8 @@ def resolve_times(seed_time: UserValues | None, train: Mapping[str, IdArray]) ->
         if len(train) != 1:
             raise InputError(f"seed_time: say which node type is meant, as TYPE=FILE; types: {', '.join(train)}")
         seed_time = {next(iter(train)): seed_time}
-    given = dict(seed_time)
-    for t, values in given.items():
-        is_file = isinstance(values, (str, os.PathLike))
-        given[t] = open_npy(Path(values), "times", dates=True).array() if is_file else np.asarray(values)
-    return given
+    files = {t: Path(file) for t, file in seed_time.items() if isinstance(file, str | os.PathLike)}
+    return {**seed_time, **{t: open_npy(file, "times", dates=True).array() for t, file in files.items()}}
 
 
 def check_ids(

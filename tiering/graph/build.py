@@ -13,6 +13,7 @@ import numpy as np
 
 from tiering.artifacts.checksum import file_digests, file_state
 from tiering.artifacts.manifest import External, Relation, relation_key, valid_name
+from tiering.artifacts.overlap import refuse_overlap
 from tiering.artifacts.reader import chunks
 from tiering.artifacts.storage import AnyArray, open_raw
 from tiering.artifacts.writer import ArtifactWriter
@@ -66,6 +67,7 @@ def build_graph(
     recorded = {"name": dataset.name, "format": dataset.format, **_json(options or {}, "options")}
     inputs = {str(file): seen.digest for file, seen in sorted(dataset.files.items())}
     provenance = {"stage": "import", "options": recorded, "inputs": inputs, "seed": seed}
+    refuse_overlap(Path(out).absolute(), map(Path, inputs))  # files that links in the source lead to
     states = {file: file_state(Path(file), sampled) for file, sampled in inputs.items()}
     time = {} if dataset.time is None else {REQUIRES: dataset.time._asdict()}
     identity = {**provenance, "inputs": states, "edge_ids": edge_ids, **time}

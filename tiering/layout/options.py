@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from tiering.errors import InputError
 from tiering.sampling.options import Fanouts, SamplingOptions
+from tiering.text.arguments import require_local
 from tiering.text.options import choice, option
 from tiering.text.units import Size, parse_bytes, parse_size
 
@@ -178,7 +179,7 @@ class LayoutOptions:
 
 def resolve_directories(ssd: Pathlike | Sequence[Pathlike]) -> list[Path]:
     """Return the absolute paths of one SSD directory, or of several, which must differ; create nothing."""
-    ssd = [ssd] if isinstance(ssd, str | os.PathLike) else ssd
+    require_local(ssd=(ssd := [ssd] if isinstance(ssd, str | os.PathLike) else ssd))
     folders = [Path(os.path.realpath(folder)) for folder in ssd]
     for given, folder in zip(ssd, folders, strict=True):
         if folder.exists() and not folder.is_dir():

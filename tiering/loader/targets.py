@@ -207,7 +207,7 @@ class NodeTargets:
                 node_type = owners[0] if len(owners) == 1 else None
             self.ids, what = checked_split(graph, split, node_type), f"split {split!r}"
         self.node_type: str = node_type or graph.node_types[0]
-        self.seed_time = None if options.seed_time is None else as_array(options.seed_time)
+        self.seed_time = options.seed_time
         """Times of the seeds as they were given; replaced by exact ones, once the sampler has checked them."""
         if self.ids.size == 0:
             where = f"{graph.path.parent}: {what} of node type {self.node_type!r}"
@@ -258,8 +258,7 @@ class LinkTargets:
             self.links = Links.of_ids(relation, pairs[0], pairs[1], num_nodes, ids_of)
         self._options, self._sampling, self._graph = options, sampling, graph
         self._negatives: Negatives | NegativeDraws | None = links.negatives
-        if links.time is not None:
-            self.links.time = as_array(links.time)
+        self.links.time = links.time
 
     def check_times(self, sampler: Sampler) -> None:
         """Make the links' times exact, and draw negatives among nodes that exist; `InputError` if times do not fit."""

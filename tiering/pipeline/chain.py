@@ -16,12 +16,13 @@ from tiering.artifacts.checksum import sampled_digest
 from tiering.artifacts.overlap import lies_in, refuse_foreign
 from tiering.errors import TieringError
 from tiering.formats.graph import Graph
+from tiering.formats.known_defects import print_defects
 from tiering.formats.layout import Layout
 from tiering.formats.scores import Scores
 from tiering.memory import parse_memory
 from tiering.pipeline.commands import import_graph, layout, reorder_graph, score_graph
 from tiering.pipeline.config import ChainConfig, read_config
-from tiering.pipeline.sources import import_options, scratch_of
+from tiering.pipeline.sources import find_new_files, import_options, scratch_of
 from tiering.pipeline.stage import StageKeywords, StageRun
 from tiering.reorder.rank import first_digests, read_first
 from tiering.run.plan import Estimate, StageEstimate, base_memory
@@ -37,8 +38,8 @@ if TYPE_CHECKING:
 A = TypeVar("A", bound=Artifact)
 FOLDERS = {"import": "graph", "score": "scores", "reorder": "reordered", "layout": "layout"}
 """Directory of each stage's artifact, stages in the order in which they run."""
-MEASURED = ("name", "format", "content", "checksum_features", "reached", "gpu_times", "chosen")
-"""Options that a stage records without having been asked for them: they hold still."""
+MEASURED = ("name", "format", "content", "checksum_features", "reached", "gpu_times", "chosen", "source_files")
+"""Options that a stage records without having been asked for them, or recorded once: they hold still."""
 
 
 def run_chain(config: str | os.PathLike[str], **options: Unpack[StageKeywords]) -> TieredLayout:
@@ -110,6 +111,10 @@ class _Chain:
 
         def import_identity(found: Graph) -> dict[str, Any]:
             files = {file: sampled_digest(Path(file)) for file in found.manifest.provenance["inputs"]}
+            place = replace(self.shared, out=found.path)
+            for file in find_new_files(place, config.source, found.manifest, config.dataset):
+                note(f"note: {file} is new, and an import reads it: the graph is made again")
+                files[file] = ""
             return {"options": import_options(config.source, **config.dataset), "inputs": files}
 
         def score_identity(_: Scores) -> dict[str, Any]:
@@ -162,6 +167,7 @@ class _Chain:
             note(f"{place}: done in {format_seconds(seconds)}, {format_bytes(nbytes)}, {speed}/s")
         else:
             note(f"{place}: {target} was there")
+            print_defects(artifact)
         kept.append(str(target))
         self.report.append({"stage": name, "done": found is None, "seconds": round(seconds, 3), "path": str(target)})
         return artifact

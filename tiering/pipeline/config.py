@@ -17,7 +17,7 @@ from tiering.readahead.disks import read_toml
 from tiering.scores.options import AUTO, OPTIONS, SAMPLING
 from tiering.scores.plan import METHODS
 from tiering.scores.request import check_options
-from tiering.text.arguments import check_names
+from tiering.text.arguments import check_names, require_local
 from tiering.text.options import options_of
 
 
@@ -75,6 +75,7 @@ def _sections(path: Path) -> dict[str, dict[str, Any]]:
         _refuse_unknown(path, f"[{name}] key", section, known[name])
         with _section(path, name):
             check_names(section)
+            require_local(**section)
     with _section(path, "score"):
         check_options({name: value for name, value in document.get("score", {}).items() if name in OPTIONS})
     with _section(path, "run"):

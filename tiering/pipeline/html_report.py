@@ -87,7 +87,7 @@ def report(sources: Sequence[Artifact | Mapping[str, Any] | Pathlike], out: Path
                     f"{path}: is a file that tiering did not write; choose another --out, or move it away"
                 )
     things = [thing for source in given for thing in _open(source)]
-    refuse_overlap(path, [one.path for _, _, one in things if isinstance(one, Artifact)])
+    refuse_overlap(path, [one for _, _, one in things if isinstance(one, Artifact)])
     write_durably(path, _page(things).encode())
     return path
 

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tiering.artifacts.checksum import digest_bytes
+from tiering.artifacts.manifest import Manifest
 from tiering.artifacts.storage import nearest_folder
-from tiering.errors import InputError
+from tiering.errors import InputError, TieringError
 from tiering.formats.dataset import Dataset
 from tiering.formats.shape import GraphShape
 from tiering.memory import parse_memory
 from tiering.pipeline.stage import Pathlike, StageRun
 from tiering.run.plan import StageEstimate, StepEstimate
+from tiering.text.progress import note
 
 if TYPE_CHECKING:
     from tiering.datasets.specs import DatasetSpec
@@ -52,7 +53,7 @@ def open_source(
 
 
 def import_options(source: Pathlike | Any, **options: Any) -> dict[str, Any]:
-    """Return the recorded options of an import: without defaults, with the file names read."""
+    """Return the recorded options of an import, without defaults."""
     from tiering.datasets.options import given_options
 
     name, edge_ids = str(options.pop("format", "auto")), bool(options.pop("edge_ids", False))
@@ -61,7 +62,6 @@ def import_options(source: Pathlike | Any, **options: Any) -> dict[str, Any]:
     of_source = {name: value for name, value in options.items() if name != CHECKSUM_FEATURES}
     return {
         "source": str(path),
-        "source_files": "" if in_hand else _listing(path),
         "asked_format": name,
         "edge_ids": edge_ids,
         "given": given_options(of_source),
@@ -69,17 +69,39 @@ def import_options(source: Pathlike | Any, **options: Any) -> dict[str, Any]:
     }
 
 
-def _listing(path: Path) -> str:
-    """Return a digest of the names of the data files under `path`, artifacts left out, to notice changes."""
-    names = []
+def find_new_files(run: StageRun, source: Path, made: Manifest, options: Mapping[str, Any]) -> list[str]:
+    """Return the files that an import of `options` reads now, and did not read when it `made` a graph.
+
+    Cost: a listing; where it shows files like those that were read, the dataset is opened.
+    """
+    read, changes = set(made.provenance["inputs"]), made.body["changes"]
+    known = read.union(changes.get("ignored_files", ()))
+    folders, suffixes = ({getattr(Path(file), part) for file in read} for part in ("parent", "suffix"))
+    cheap = changes["format"] not in (*PARSED, "ogb") or changes["format"] == "parquet"
+
+    def is_candidate(file: Path) -> bool:
+        return file.suffix in {".npy", *suffixes} and (cheap or file.parent in folders) and str(file) not in known
+
+    if not any(map(is_candidate, _data_files(Path(changes["source"])))):
+        return []
+    given = {name: value for name, value in options.items() if name not in ("format", "edge_ids")}
+    try:
+        name, edge_ids = str(options.get("format", "auto")), bool(options.get("edge_ids", False))
+        with open_source(run, source, name, given, in_place=True, edge_ids=edge_ids) as dataset:
+            return sorted({str(file) for file in dataset.files} - read)
+    except TieringError as error:
+        note(f"note: {source}: cannot be read with the files that came since its import, which is kept: {error}")
+        return []
+
+
+def _data_files(path: Path) -> Iterator[Path]:
+    """Yield the files under a directory, without hidden ones and those of artifacts."""
     for folder, folders, files in os.walk(path):
         if "manifest.json" in files:
             folders.clear()
             continue
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        own = [name for name in files if Path(name).suffix not in ("", ".toml", ".json", ".png", ".md")]
-        names += [os.path.relpath(Path(folder) / name, path) for name in sorted(own) if not name.startswith(".")]
-    return digest_bytes(os.fsencode("\n".join(names)))
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        yield from (Path(folder, name) for name in files if not name.startswith("."))
 
 
 def plan_source(

@@ -15,6 +15,7 @@ from tiering.artifacts.overlap import refuse_overlap
 from tiering.artifacts.reader import uncached_bytes
 from tiering.errors import FormatError, InputError, RefusedError
 from tiering.formats.graph import Graph
+from tiering.formats.known_defects import print_defects
 from tiering.formats.shape import GraphShape, SizedGraph
 from tiering.memory import Budget
 from tiering.run.job import Carrier, ClusterOptions
@@ -69,6 +70,7 @@ class StageRun:
         if self.dry_run and isinstance(artifact, GraphShape):
             return artifact
         opened = artifact if isinstance(artifact, kind) else kind.open(artifact)  # type: ignore[arg-type]
+        print_defects(opened)
         if self.verify and not self.dry_run:
             opened.verify_reads()
         return opened
@@ -117,15 +119,15 @@ def _uncached_files(artifact: Artifact, prefix: str) -> int:
     return own + sum(_uncached_files(part, prefix) for part in inside if part is not None)
 
 
-def _paths(reads: Iterable[Any]) -> Iterator[Path]:
+def _paths(reads: Iterable[Any]) -> Iterator[Path | Artifact]:
     for one in reads:
         if isinstance(one, Mapping | list | tuple):
             yield from _paths(one.values() if isinstance(one, Mapping) else one)
         elif isinstance(one, str | os.PathLike):
             texts = (os.fsdecode(one), *re.split("[,=]", os.fsdecode(one)))
             yield from (Path(text) for text in texts if text and Path(text).exists())
-        elif hasattr(one, "path"):
-            yield Path(one.path)
+        elif isinstance(one, Artifact | GraphShape):
+            yield one if isinstance(one, Artifact) else one.path
 
 
 def refuse_reordered(graph: SizedGraph, verb: str) -> None:

@@ -34,6 +34,7 @@ from tiering.reorder.tasks.relabel import write_relation as write_by_tasks
 from tiering.run.job import Carrier
 from tiering.text.progress import progress
 from tiering.text.units import parse_threads
+from tiering.version import __version__
 
 SPLIT_CHUNK = 1 << 20  # ids of a split that are mapped together
 
@@ -116,7 +117,10 @@ def reorder_graph(
             writer.adopt(graph.features, "features")
         if (names := graph.part("names")) is not None:
             writer.adopt(names, "names")  # by original id, as before
-        writer.commit(dict(graph.manifest.body), provenance, requires=graph.manifest.requires)
+        body, package = graph.manifest.body, graph.manifest.provenance["package"]
+        if package != f"tiering {__version__}":  # what it may have imported wrong is still so
+            body = {**body, "changes": {"package": package, **body["changes"]}}
+        writer.commit(dict(body), provenance, requires=graph.manifest.requires)
     return Graph.open(writer.out)
 
 

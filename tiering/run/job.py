@@ -82,6 +82,7 @@ class Job:
         self._steps: dict[str, Step] = {}
         self._plans: dict[str, str] = {}  # digests of the steps' plans, which may be long
         self._arrays: dict[str, Columns] = {}
+        self._asked: set[tuple[str, int]] = set()  # tasks whose records this run has asked for
         self.tickets = count()  # numbers of the attempts
 
     def expect(self, steps: int) -> None:
@@ -146,13 +147,15 @@ class Job:
         order, released = list(wanted), self.store.size(pieces.released_key(self.name, step.name)) is not None
         found = {index: self._find(step.name, index, released) for index in order}
         records = {index: record for index, record in found.items() if record is not None}
-        self.counters.skipped += len(records)
+        new = {(step.name, index) for index in order} - self._asked
+        self.counters.skipped += sum((step.name, index) in new for index in records)
+        self._asked |= new
         missing = [index for index in order if index not in records]
         if missing:
             with progress(len(order), step.name, "task") as bar:
                 bar.update(len(records))
                 _StepRun(self, step, missing, records, bar, len(order)).run()
-        if order and in_log():
+        if new and in_log():
             note(self.report(step, len(records), len(order)))
         return [records[index] for index in order]
 

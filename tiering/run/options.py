@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tiering.errors import InputError
+from tiering.text.arguments import require_local
 from tiering.text.options import option
 from tiering.text.units import parse_bytes
 
@@ -48,10 +49,7 @@ class ClusterOptions:
         for name in ("address", "resources"):
             if getattr(self, name) is not None and self.executor != "ray":
                 raise InputError(f"{name}: only with executor ray; leave it out")
-        if self.store is not None:
-            from tiering.run.store import check_store
-
-            check_store(self.store)
+        require_local("a directory", store=self.store)
         if self.workers is not None and self.workers < 1:
             raise InputError(f"workers: expected 1 or more, found {self.workers}")
         if self.address is not None and self.workers is not None:

@@ -14,17 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.artifacts.storage import open_descriptor, read_all, storage_errors
-from tiering.errors import FormatError, InputError, MissingError, StorageError
+from tiering.errors import FormatError, MissingError, StorageError
+from tiering.text.arguments import require_local
 
 Bytes = npt.NDArray[np.uint8]
 _TURN = 1 << 30  # bytes that one call to the system reads or writes; Linux takes no more than 2 GiB
-
-
-def check_store(path: str) -> None:
-    """Refuse a store that is named as a URL."""
-    scheme, separator, _ = path.partition("://")
-    if separator:
-        raise InputError(f"store: expected a directory, found scheme {scheme!r}; give one that all machines mount")
 
 
 class Store:
@@ -35,7 +29,7 @@ class Store:
     """
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
-        check_store(str(root))
+        require_local("a directory", store=root)
         self.root = Path(os.path.abspath(root))  # noqa: PTH100 - keep symbolic links in the name as given
 
     @property

@@ -216,7 +216,7 @@ class Sampler:
         if positions:
             self.check_positions()
         lists, key = self._per_type(seeds, "seeds"), (key_word(epoch, "epoch"), key_word(batch, "batch"))
-        times = self._times_of(lists, seed_time)
+        times = self.seed_times(dict(zip(self.node_types, lists, strict=True)), seed_time)
         with self._explained():
             nodes, sizes, hops, instances = self._native.sample(lists, *key, positions, _words(times))
         edges: list[dict[Relation, Any]] = [dict(zip(self.edge_relations, hop, strict=True)) for hop in hops]
@@ -233,9 +233,6 @@ class Sampler:
             self.subgraphs.subgraph_type,
         )
 
-    def _times_of(self, lists: Sequence[IdArray], seed_time: Seeds | None) -> dict[str, npt.NDArray[Any]]:
-        return self.seed_times(dict(zip(self.node_types, lists, strict=True)), seed_time)
-
     def seed_times(self, seeds: Mapping[str, IdArray], seed_time: Seeds | None) -> dict[str, npt.NDArray[Any]]:
         """Return the time of each seed by type, exact in the dtype of the graph's times; nothing without `times`.
 
@@ -251,7 +248,7 @@ class Sampler:
                 raise InputError(f"seed_time: expected a mapping from node type to times, types: {', '.join(types)}")
             seed_time = {types[0]: seed_time}
         self._check_types(given := seed_time or {}, "seed_time")
-        return self.times.of_seeds(seeds, given)
+        return {t: self.times.of_seeds(t, ids, given.get(t)) for t, ids in seeds.items()}
 
     def link_times(self, times: Any, count: int) -> npt.NDArray[Any] | None:
         """Return the times of so many links, exact as those of `seed_times`; ``None`` for a sampler without `times`."""
@@ -259,9 +256,7 @@ class Sampler:
             return None
         if self.times is None or times is None:
             raise InputError("link_time: expected with time, and time with link_time: one number for each link")
-        if (array := np.asarray(times)).shape != (count,):
-            raise InputError(f"link_time: expected one for each of {count} links, found shape {array.shape}")
-        return self.times.exact(array, "link_time")
+        return self.times.exact(times, "link_time", count)
 
     def sample_nodes(
         self,
@@ -278,7 +273,7 @@ class Sampler:
         """
         lists, key = self._per_type(seeds, "seeds"), (key_word(epoch, "epoch"), key_word(batch, "batch"))
         counters = ([], []) if counts is None else self._counters(counts)
-        times = self._times_of(lists, seed_time)
+        times = self.seed_times(dict(zip(self.node_types, lists, strict=True)), seed_time)
         with self._explained():
             nodes = self._native.sample_nodes(lists, *key, *counters, _words(times))
         return dict(zip(self.node_types, nodes, strict=True))
@@ -297,9 +292,8 @@ class Sampler:
         seed_time: Seeds | None = None,
     ) -> EpochPlan:
         """Return the batches of an epoch with this sampler's seed; see `tiering.sampling.batches`."""
-        checked = self._per_type(train, "training nodes")
-        lists = dict(zip(self.node_types, checked, strict=True))
-        times = self._times_of(checked, seed_time)
+        lists = dict(zip(self.node_types, self._per_type(train, "training nodes"), strict=True))
+        times = self.seed_times(lists, seed_time)
         return cut_batches(
             lists, batch_size, epoch, seed=self.seed, drop_last=drop_last, shuffle=shuffle, seed_time=times
         )
@@ -323,7 +317,7 @@ class Sampler:
         lists = [(plan.ids.get(t, none), plan.offsets.get(t, idle)) for t in self.node_types]
         epoch, last = key_word(plan.epoch, "epoch"), len(plan) if last is None else last
         counters = self._counters(counts)
-        times = self._times_of([ids for ids, _ in lists], plan.times or None)
+        times = self.seed_times({t: plan.ids.get(t, none) for t in self.node_types}, plan.times or None)
         with self._explained():
             self._native.count_accesses(lists, epoch, first, last, *counters, parse_threads(threads), _words(times))
         return counts

@@ -152,4 +152,6 @@ def _key(relation: Any) -> str:
 
 
 def _plain(number: Any) -> Any:
+    if getattr(getattr(number, "dtype", None), "kind", "") == "m":
+        return [int(number.astype("i8")), number.dtype.str[4:-1] or "generic"]  # as numpy.timedelta64 takes it
     return number.item() if hasattr(number, "item") else number

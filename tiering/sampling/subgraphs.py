@@ -8,12 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.manifest import relation_key
-from tiering.errors import InputError
-from tiering.formats.times import GraphTime, require_time
+from tiering.errors import InputError, quoted
+from tiering.formats.times import GraphTime, convert_exact, exact_array, require_time
 from tiering.sampling.graph import Array, Relation, SampledGraph
 
 Edges = tuple[Array, Array, Array | None]  # sources, destinations, and positions in ``indices``
@@ -33,41 +32,41 @@ class SampledTimes:
 
     def window(self, window: Any) -> int:
         """Return the word of a window; -1 for none."""
-        if window is None or window == math.inf:
+        if isinstance(window, list) and isinstance(window[-1], str):  # a duration as options are recorded
+            window = np.timedelta64(*window)
+        if window is None or (isinstance(window, float | np.floating) and window == math.inf):
             return -1
-        exact = self.exact(np.asarray([window]), "time_window", "m")
-        if exact[0] < 0:
-            raise InputError(f"time_window: expected 0 or more, found {window}")
+        if np.ndim(window) or (exact := self.exact([window], "time_window", dates="m"))[0] < 0:
+            raise InputError(f"time_window: expected one number, 0 or more, found {window}")
         return int(exact.view(np.int64)[0])
 
-    def of_seeds(self, seeds: Mapping[str, Array], seed_time: Mapping[str, Any]) -> dict[str, Array]:
-        """Return the time of each seed by type: as given, else the node's own."""
-        return {t: self._of_type(t, ids, seed_time.get(t)) for t, ids in seeds.items()}
-
-    def _of_type(self, node_type: str, ids: Array, times: Any) -> Array:
+    def of_seeds(self, node_type: str, ids: Array, times: Any) -> Array:
+        """Return the time of each seed of a type: as given, else the node's own."""
         what = f"seed_time of type {node_type!r}"
         if times is None and ids.size:
             own = self._node_times(node_type)
             if own is None:
                 raise InputError(f"{what}: these nodes have no times of their own; give one for each seed")
             return np.ascontiguousarray(own[ids])
-        array = np.asarray([] if times is None else times)
-        if array.shape != ids.shape:
-            raise InputError(f"{what}: expected one for each of {ids.size} seeds, found shape {array.shape}")
-        return self.exact(array, what)
+        return self.exact([] if times is None else times, what, ids.size)
 
-    def exact(self, values: npt.NDArray[Any], what: str, dates: str = "M") -> Array:
+    def exact(self, times: Any, what: str, count: int = 1, dates: str = "M") -> Array:
         """Return numbers, or dates of kind `dates`, in the dtype and unit of the times; `InputError` unless exact."""
-        target: Any = self.dtype
+        values, target = exact_array(times, what), self.dtype
+        if values.shape != (count,):
+            who = f"{count} {what.partition('_')[0]}s"
+            raise InputError(f"{what}: expected one for each of {who}, found shape {values.shape}")
         if values.dtype.kind == dates and self._unit is not None:
             target = np.dtype(f"{dates}8[{self._unit}]")
-        elif values.dtype.kind not in "iuf":
-            unit = f", or dates: the times are in {self._unit}" if self._unit else ""
-            raise InputError(f"{what}: expected numbers{unit}, found {values.dtype}")
-        with np.errstate(invalid="ignore"):
-            exact = values.astype(target)
-        if (wrong := np.flatnonzero(exact != values)).size:  # NaN and NaT, too
-            raise InputError(f"{what}: entry {wrong[0]} is {values[wrong[0]]}; expected {target}, as the times are")
+        elif values.size and values.dtype.kind not in "iuf":
+            form = "datetime64 without a zone" if dates == "M" else "timedelta64"
+            unit = f", or numpy.{form}: the times are in {self._unit}" if self._unit else ""
+            found = quoted(values[0]) if values.dtype == object else values.dtype
+            raise InputError(f"{what}: expected numbers of 64 bits{unit}, found {found}; convert them")
+        exact, wrong = convert_exact(values, target)
+        if wrong.size:  # NaN and NaT, too
+            found = f"entry {wrong[0]} is {values[wrong[0]]}; the graph's times are {target}, which does not hold it"
+            raise InputError(f"{what}: {found} exactly; give one in its unit and range")
         return np.ascontiguousarray(exact.view(np.int64) if exact.dtype.kind == dates else exact)
 
     def _words_of(self, relation: Relation, times: Any, graph: SampledGraph) -> Array | None:

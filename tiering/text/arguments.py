@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping
 from functools import wraps
 from importlib import import_module
+from inspect import signature
 from typing import Any, TypeVar
 
 from tiering.errors import InputError, MissingError, quoted
 
 F = TypeVar("F", bound=Callable[..., Any])
+_URL, _URL_AS_PATH = re.compile(r"(?:^|[=,])\s*([A-Za-z][\w+.-]*)://"), re.compile(r"^([A-Za-z][\w+.-]+):/")
+_ADDRESSES = ("address", "resources")  # options that are no paths
 
 
 def nameable(path: str | os.PathLike[str]) -> bool:
@@ -31,6 +35,21 @@ def check_names(*values: Any) -> None:
             raise InputError(f"expected text that a file name can hold, found {quoted(os.fspath(value))}")
 
 
+def require_local(what: str = "a local path", /, **values: Any) -> None:
+    """Raise `InputError`, which shows no more than the scheme, for a URL among values by name, in lists too."""
+    for name, value in values.items():
+        if isinstance(value, (list, tuple, Mapping)):
+            for one in (*value, *(value.values() if isinstance(value, Mapping) else ())):
+                require_local(what, **{name: one})
+        elif isinstance(value, (str, os.PathLike)) and name not in _ADDRESSES:
+            pattern = _URL if isinstance(value, str) else _URL_AS_PATH
+            if found := pattern.search(os.fsdecode(value)):
+                raise InputError(
+                    f"{name.rstrip('_')}: expected {what}, found scheme {found[1]!r}; only local paths are supported: "
+                    "mount or copy the data, and give its path"
+                )
+
+
 def check_working_directory() -> None:
     """Raise `MissingError` if the working directory was removed."""
     try:
@@ -41,11 +60,13 @@ def check_working_directory() -> None:
 
 def naming_files(function: F) -> F:
     """Wrap a function: its arguments and the working directory are checked first."""
+    parameters = list(signature(function).parameters)
 
     @wraps(function)
     def checked(*args: Any, **named: Any) -> Any:
         check_working_directory()
         check_names(*args, *named.values())
+        require_local(**named, **dict(zip(parameters, args, strict=False)))
         return function(*args, **named)
 
     return checked  # type: ignore[return-value]

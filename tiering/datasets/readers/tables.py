@@ -41,6 +41,7 @@ from tiering.errors import InputError, MissingError, quoted
 from tiering.formats.dataset import Dataset, EdgeData
 from tiering.formats.names import NameTable
 from tiering.formats.npy_file import read_start
+from tiering.formats.times import convert_exact
 from tiering.text.progress import note
 
 Ids = npt.NDArray[np.int64]
@@ -85,12 +86,15 @@ class _Table:
 
     def add_numbers(self, name: str, values: npt.NDArray[Any], context: ImportContext) -> None:
         """Add values at the end of a column, int64 or float32; float64 once a whole number does not do."""
-        file = self.numbers.get(name) or context.scratch.growing_file(values.dtype)
+        file, blocks = self.numbers.get(name) or context.scratch.growing_file(values.dtype), [values]
         if values.dtype.kind == "f" and file.dtype.kind == "i":
             whole, file = file.finish(), context.scratch.growing_file(np.float64)
-            for part in chunks(whole.shape[0]):
-                file.append(whole[part])
-        file.append(values)
+            blocks = [*(whole[part] for part in chunks(whole.shape[0])), values]
+        for block in blocks:
+            if block.dtype.kind != file.dtype.kind and (wrong := convert_exact(block, file.dtype)[1]).size:
+                found = f"found {block[wrong[0]]} in {name}; round it"
+                raise InputError(f"{self.where}: expected whole numbers up to 2^53 next to fractions, {found}")
+            file.append(block)
         self.numbers[name] = file
 
 
@@ -221,7 +225,7 @@ def _read_edges(table: _Table, sorters: dict[str, NameIds], named: set[str], con
             if column in columns["weight"]:
                 check_weights(values, column.where, column.row)
                 key = "weight"
-            table.add_numbers(key, values[chosen], context)
+            table.add_numbers(key, column.exact(values)[chosen], context)
         for column in columns["time"]:
             table.add_numbers(context.time_name or TIME, column.times(context)[chosen], context)
         table.count += valid.true_count

@@ -5,18 +5,17 @@ from __future__ import annotations
 import mmap
 import os
 import socket
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tiering import errors
-from tiering.errors import InputError, StorageError, TieringError
+from tiering.errors import DeviceError, InputError, StorageError, TieringError
 from tiering.loader.processes.machine import Channel, Key, MachineProcesses
 from tiering.loader.processes.peers import map_memory
 from tiering.loader.tables.gather import FeatureRows
@@ -26,6 +25,7 @@ from tiering.readahead.config import ReadaheadConfig, SsdTables
 
 Ids = npt.NDArray[np.int64]
 _SENT_AHEAD = 2  # batches whose rows are announced and not yet in the owner's plan
+_OWN = {"batches": 0, "wait_seconds": 0.0}  # counters of this process alone
 _SCALED = ("rows_needed", "rows_read", "reads", "read_bytes", "used_bytes")
 
 
@@ -54,7 +54,7 @@ class BufferClient(BufferSlots):
         self.memory = SharedBlock(what, np.empty(0, np.uint8))
         self._turns = Counter[int]()
         self._epoch: ClientEpoch | None = None
-        self._own, self._whole, self._before = dict(NO_COUNTERS), dict(NO_COUNTERS), dict(NO_COUNTERS)
+        self._own, self._whole, self._before = dict(_OWN), Counter[str](), Counter[str]()
 
     def key(self, epoch: int) -> Key:
         """Return the key of an epoch that begins, the same for all processes."""
@@ -77,6 +77,7 @@ class BufferClient(BufferSlots):
                 yield epoch
         finally:
             if os.getpid() == process:
+                self.counters()  # the owner may end before the next call
                 epoch.stop()
                 epoch.close()
 
@@ -86,15 +87,18 @@ class BufferClient(BufferSlots):
         self._epoch.feed.send_if_open({"says": "release"})  # `receive` names an owner that has ended
 
     def counters(self) -> dict[str, Any]:
-        """Return the buffer's counters, JSON types only: of what was read for all, this process's fraction."""
-        done = {name: self._whole[name] - self._before[name] for name in self._whole}
-        fraction = min(1.0, self._own["rows"] / max(1, done["rows"]))
-        scaled = {name: round(fraction * done[name]) for name in _SCALED}
-        return {**done, **scaled, **{name: self._own[name] for name in ("batches", "rows", "wait_seconds")}}
+        """Return the buffer's counters, JSON types only: of what was read for all, a share by rows; shares add up."""
+        with suppress(DeviceError, EOFError, OSError), closing(self._connect("counters", (0, 0))) as channel:
+            self._whole = Counter(channel.receive(lambda: self._machine.expect_alive(0))[0])  # else what it said last
+        done = {name: self._whole[name] - self._before[name] for name in (*NO_COUNTERS, "before", "own")}
+        rows, first, own = max(1, done["rows"]), done.pop("before"), done.pop("own")
+        shares = {name: (first + own) * done[name] // rows - first * done[name] // rows for name in _SCALED}
+        return {**done, **shares, **self._own, "rows": own}
 
     def reset_counters(self) -> None:
         """Begin counting again at zero."""
-        self._before, self._own = dict(self._whole), dict(NO_COUNTERS)
+        self.counters()
+        self._before, self._own = self._whole.copy(), dict(_OWN)
 
     def _take(self, batch: int, part: int) -> tuple[Slots, Slots, int, bool]:
         assert self._epoch is not None
@@ -102,8 +106,6 @@ class BufferClient(BufferSlots):
         assert self._epoch.slots is not None
         header, payload = self._epoch.receive(self._epoch.slots, {"batch": batch, "part": part})
         both, count, last = np.frombuffer(payload, np.uint32), int(header["slots"]), bool(header["last"])
-        self._whole = header["counters"]
-        self._own["rows"] += count
         self._own["wait_seconds"] += time.perf_counter() - start
         self._own["batches"] += last
         return both[:count], both[count:], int(header["batch_rows"]), last
@@ -137,7 +139,7 @@ class ClientEpoch:
     def __init__(self, tables: SsdTables, machine: MachineProcesses, feed: Channel) -> None:
         self._tables, self._machine, self.feed = tables, machine, feed
         self.slots: Channel | None = None
-        self._unplanned, self._stopped, self._stopping = 0, False, threading.Lock()
+        self._unplanned, self._stopped = 0, False
 
     def add(self, nodes: list[Ids]) -> bool:
         """Announce the next batch by the ids of each type; returns False if the epoch has ended: gathers say why."""
@@ -158,10 +160,7 @@ class ClientEpoch:
 
     def stop(self) -> None:
         """End all waits. Slots that a GPU still reads stay this process's."""
-        with self._stopping:
-            if self._stopped:
-                return
-            self._stopped = True
+        self._stopped = True
         self.feed.shut(socket.SHUT_RD)
         if self.slots is not None:
             self.slots.shut()

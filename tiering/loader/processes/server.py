@@ -45,7 +45,7 @@ class Member:
     adding: bool = False  # whether a batch of it is being added to the plan
     ended: bool = False  # whether all its batches were announced
     left: bool = False  # whether the process wants no batch any more
-    completed: bool = False  # whether the process had all its batches when it left
+    completed: bool | None = None  # whether the process had all its batches when it left; none: it has not left
     gone: bool = False  # whether no batch of it is in the plan any more
     giving: threading.Thread | None = None  # thread that tells it in which slots rows lie
 
@@ -99,7 +99,7 @@ class SharedEpoch:
                     member.feed.send_if_open(opened)
                 try:
                     if self.core is not None:
-                        self._plan_batches(self.core)
+                        self._plan_batches(self.core, buffer)
                 except (OSError, ValueError) as error:
                     self.fail(error)
                 with self.changed:
@@ -136,7 +136,9 @@ class SharedEpoch:
         if member.giving is not None:
             member.giving.join()
             self._release_held(member)
-        member.completed = member.ended and not member.batches
+        with self.changed:
+            member.completed = member.ended and not member.batches
+            self.changed.notify_all()
         self._drain(member)
         with self.changed:
             member.gone = True
@@ -151,13 +153,12 @@ class SharedEpoch:
             except Exception as error:
                 channel.send(self.error or error_message(error))
                 return
-            assert self._buffer is not None
             channel.send(
-                {"slots": len(slots), "batch_rows": batch_rows, "last": last, "counters": self._buffer.counters()},
+                {"slots": len(slots), "batch_rows": batch_rows, "last": last},
                 np.concatenate([slots, positions]).view(np.uint8).data,
             )
 
-    def _plan_batches(self, core: native.RowBuffer) -> None:
+    def _plan_batches(self, core: native.RowBuffer, buffer: SsdBuffer) -> None:
         """Plan batch i of every member before batch i + 1 of any, as they may wait for each other at each step."""
         members = [self.members[number] for number in sorted(self.members)]
         while members and self.error is None:
@@ -174,6 +175,7 @@ class SharedEpoch:
                     if more:
                         member.batches.append(self._num_planned)
                         self._num_planned += 1
+                        buffer.rows_of[member.number] += rows.size
                     self.changed.notify_all()
                 if not more:
                     return  # readers met an error, which `_take` raises, or the epoch was stopped
@@ -266,9 +268,9 @@ class BufferServer:
         with self.changed:
             self.changed.wait_for(lambda: not self._has_unheard_refusal(), _REFUSAL_SECONDS)
             running = [epoch for epoch in self._epochs.values() if epoch.core is not None]
-            for epoch in running:
-                if epoch.members[0].completed:
-                    self.changed.wait_for(lambda e=epoch: e.finished or e.error, _PATIENCE)  # type: ignore[misc]
+            for run in running:
+                run.members[0].feed.shut(socket.SHUT_RD)  # what the owner sent before is still received
+                self.changed.wait_for(lambda r=run: r.finished or r.error or r.members[0].completed is False, _PATIENCE)  # type: ignore[misc]
         for epoch in running:
             if (core := epoch.core) is not None:
                 epoch.fail(self.machine.ended(0, f"in the middle of epoch {epoch.key[0]}"))
@@ -332,6 +334,9 @@ class BufferServer:
         """Serve a connection: what a process needs in an epoch, or where its rows lie."""
         try:
             header, _ = channel.receive(lambda: self.machine.expect_alive(number))
+            if header["wants"] == "counters":
+                channel.send({} if self.offered is None else self.offered[0].counters_of(number))
+                return
             epoch = self._find_epoch((int(header["epoch"]), int(header["turn"])))
             if header["wants"] == "slots":
                 with self.changed:

@@ -7,6 +7,7 @@ import mmap
 import os
 import weakref
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, cast
@@ -140,6 +141,7 @@ class SsdBuffer(BufferSlots):
             self.memory.registration = drives.make_slots(buffer_name(layout), self.nbytes)
         self._busy, self._lock, self._opening, self._process = False, ForkLock(), ForkLock(), 0
         self._native: native.RowBuffer | None = None
+        self.rows_of = Counter[int]()  # rows planned for each process that reads through the buffer, by number
         self._begun, self.numbers_bytes = False, 0
         """Memory in addition to the slots, for the numbers of rows of batches to come."""
 
@@ -219,6 +221,10 @@ class SsdBuffer(BufferSlots):
             **{name: getattr(found, known) for name, known in _COUNTERS.items()},
             "wait_seconds": found.wait_nanoseconds * 1e-9, "idle_seconds": found.idle_nanoseconds * 1e-9,
         }  # fmt: skip
+
+    def counters_of(self, number: int) -> dict[str, Any]:
+        """Return the counters, and how many of the rows were planned for the processes before one, and for that one."""
+        return {"before": sum(self.rows_of[k] for k in range(number)), "own": self.rows_of[number], **self.counters()}
 
     def reset_counters(self) -> None:
         """Begin counting again at zero."""
