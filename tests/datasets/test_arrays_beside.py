@@ -15,6 +15,7 @@ from refusals import refused
 from scipy import sparse
 
 import tiering
+import tiering.datasets.text as text_blocks
 from tiering.datasets.open import open_dataset
 from tiering.errors import MissingError
 
@@ -111,3 +112,79 @@ def test_two_files_of_edges_or_two_weights_are_refused(tmp_path: Path) -> None:
         folder,
         error=MissingError,
     )
+
+
+@pytest.mark.parametrize(
+    ("options", "ids", "edges", "train"),
+    [
+        ({}, [1, 2, 5], [(1, 2), (2, 5), (5, 1)], [2, 5]),
+        ({"compact_ids": True}, [1, 2, 5], [(0, 1), (1, 2), (2, 0)], [1, 2]),
+        ({"compact_ids": True, "first_id": 1}, [1, 2, 5], [(0, 1), (1, 2), (2, 0)], [1, 2]),
+        ({"first_id": 1}, [1, 2, 5], [(0, 1), (1, 4), (4, 0)], [1, 4]),
+        ({"string_ids": True}, [1, 2, 10], [(0, 2), (2, 1), (1, 0)], [1, 2]),
+    ],
+)
+@pytest.mark.parametrize("kind", ["csv", "parquet", "with times"])
+def test_splits_hold_ids_of_the_edges_whatever_renumbers_them(tmp_path, monkeypatch, options, ids, edges, train, kind):
+    monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 4)
+    pairs = np.array([ids, [*ids[1:], ids[0]]])
+    if kind == "with times":  # which tables are read for
+        times = np.vstack((pairs, range(3))).T
+        np.savetxt(tmp_path / "edges.csv", times, "%d", delimiter=",", header="src,dst,t", comments="")
+        options = {**options, "time": "t"}
+    elif kind == "csv":
+        np.savetxt(tmp_path / "edges.csv", pairs.T, "%d", delimiter=",")
+    else:
+        pairs = pairs.astype(str) if "string_ids" in options else pairs
+        options = {name: value for name, value in options.items() if name != "string_ids"}
+        table = pa.table({"src": pairs[0].tolist(), "dst": pairs[1].tolist()})
+        pa_parquet.write_table(table, tmp_path / "edges.parquet", row_group_size=1)
+    np.save(tmp_path / "train_idx.npy", np.array([ids[2], ids[1]], np.uint64))
+    with open_dataset(tmp_path, **options) as data:
+        assert list(zip(data.edges[0].src.tolist(), data.edges[0].dst.tolist(), strict=True)) == edges
+        assert sorted(data.nodes["node"].splits["train"].tolist()) == train
+        assert data.nodes["node"].extra.get("original_id", np.array(ids)).tolist() == ids
+        nodes = data.nodes["node"].num_nodes
+    np.save(tmp_path / "val_mask.npy", np.arange(nodes) == 1)  # of the second, whatever its id
+    with open_dataset(tmp_path, **options) as data:
+        assert data.nodes["node"].splits["val"].tolist() == [1]
+    for wrong in (
+        (0, ids[2] + 1, 2**63 + 1) if options.keys() - {"time"} or (kind == "parquet" and ids[2] == 10) else ()
+    ):
+        np.save(tmp_path / "train_idx.npy", np.array([ids[1], wrong], np.uint64))
+        refused(r"train_idx\.npy.*: expected ids (of the edges|0\.\.4).*, found \d+ at position 1", tmp_path, **options)
+
+
+def test_rows_that_may_begin_at_either_id_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "edges.csv").write_text("1,2\n2,3\n")
+    for rows, options, nodes in ((3, {}, 3), (4, {}, None), (4, {"num_nodes": 4}, 4), (5, {}, None)):
+        for name, values in (("node_feat", np.zeros((rows, 2))), ("node_label", np.zeros(rows, int))):
+            np.save(tmp_path / f"{name}.npy", values)
+            if nodes is None:
+                message = (
+                    rf"{name}\.npy.*: {rows} rows may be those of ids 1\.\.{rows} or 0\.\.{rows - 1}; add --num-nodes"
+                )
+                refused(message, tmp_path, first_id=1)
+            else:
+                with open_dataset(tmp_path, first_id=1, **options) as data:
+                    assert data.nodes["node"].num_nodes == nodes
+            (tmp_path / f"{name}.npy").unlink()
+
+
+@pytest.mark.parametrize(
+    ("ids", "split", "nodes"),
+    [
+        ([2**63 + 1, 2**63 + 2, 5], np.array([2**63 + 1, 5], np.uint64), [0, 1]),
+        ([2**63 + 1, 2**63 + 2, 5], [5 - 2**63], None),
+        ([-7, 3, 9], [-7, 9], [0, 2]),
+        ([-7, 3, 9], np.array([2**64 - 7], np.uint64), None),
+    ],
+)
+def test_splits_of_ids_of_64_bits_are_found_exactly(tmp_path: Path, ids: list[int], split: Any, nodes: Any) -> None:
+    (tmp_path / "edges.csv").write_text(f"{ids[0]},{ids[1]}\n{ids[1]},{ids[2]}\n")
+    np.save(tmp_path / "train_idx.npy", np.array(split))
+    if nodes is None:
+        refused("expected ids of the edges, which are renumbered, found", tmp_path, compact_ids=True)
+        return
+    with open_dataset(tmp_path, compact_ids=True) as data:
+        assert sorted(data.nodes["node"].splits["train"].tolist()) == nodes

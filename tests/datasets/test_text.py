@@ -129,7 +129,9 @@ def test_text_that_is_refused(tmp_path: Path, text: str, options: dict[str, Any]
     [
         ("# a\n\n  % b\n0 1\n1 2\n", {}, [("0", "1"), ("1", "2")], 2),
         ("# a\nsrc,dst\n% b\n0,1\n", {}, [("0", "1")], 2),
-        ("#cats,#dogs\na,b\n#c,%d\n", NAMES, [("a", "b"), ("#c", "%d")], 1),
+        ("#cats,#dogs\na,b\n#c,d\n", {**NAMES, "comment": "#"}, [("a", "b")], 2),
+        ("#cats\na,b\n#c,%d\n", NAMES, [("a", "b"), ("#c", "%d")], 1),
+        ("#cats,#dogs\nsrc,dst\na,b\n", NAMES, [("a", "b")], 1),
         ("#cats,#dogs\na,b\n", {**NAMES, "comment": "none"}, [("#cats", "#dogs"), ("a", "b")], 0),
         ("#cats,#dogs\n% x\na,b\n%", {**NAMES, "comment": "%"}, [("#cats", "#dogs"), ("a", "b")], 2),
         ("x,0,1\n#y,1,2\n", {"src_column": 1, "dst_column": 2}, [("0", "1"), ("1", "2")], 0),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -55,7 +56,7 @@ def test_against_plain_python(tmp_path_factory, monkeypatch, bucket, pairs, self
     weights = np.arange(len(pairs), dtype=np.float32) + 2
     np.save(folder / "edge_weight.npy", weights)
     for name in ("id", "type"):
-        np.save(folder / f"edge_{name}.npy", np.arange(len(pairs), dtype=np.uint8) + 2)
+        np.save(folder / f"edge_{name}.npy", np.arange(len(pairs), dtype=np.int8) + 2)
     np.save(folder / "edge_feat.npy", np.stack([weights, -weights, weights / 2], 1).astype(np.float16))
     options = {"self_loops": self_loops, "reverse_edges": reverse, "deduplicate": deduplicate}
     edges = [(u, v, float(w)) for (u, v), w in zip(pairs, weights, strict=True)]
@@ -64,7 +65,7 @@ def test_against_plain_python(tmp_path_factory, monkeypatch, bucket, pairs, self
         found = data.edges[0]
         columns = (found.src.tolist(), found.dst.tolist(), found.data["weight"].tolist())
         assert list(zip(*columns, strict=True)) == wanted
-        assert found.src.dtype == np.int32
+        assert (found.src.dtype, found.data["type"].dtype) == (np.int32, np.int8)
         assert found.edge_ids.tolist() == found.data["type"].tolist() == [int(w) if w > 1 else -1 for _, _, w in wanted]
         # Added loops, of weight 1, have features of 0; those of the others begin with 2.
         rows = [[w, -w, w / 2] if w > 1 else [0.0, 0.0, 0.0] for _, _, w in wanted]
@@ -140,3 +141,30 @@ def test_edge_ids_are_positions_in_the_source_whatever_changes(tmp_path: Path) -
     edges = zip(indices.tolist(), np.repeat(np.arange(3), np.diff(indptr)).tolist(), strict=True)
     ids = dict(zip(edges, graph.edge_data()["edge_ids"].tolist(), strict=True))
     assert ids == {(2, 1): 0, (1, 2): 0, (0, 0): 1, (1, 0): 3, (0, 1): 3, (1, 1): -1, (2, 2): -1}
+
+
+@pytest.mark.parametrize("executor", [(), ("--executor", "local", "--shards", "3")])
+def test_edge_data_keep_their_dtype_and_added_loops_have_none(tmp_path: Path, tiering_cli: Any, executor: Any) -> None:
+    (tmp_path / "r.csv").write_text("src,dst,rating,stamp,weight\n0,1,.5,7,2\n1,2,2.75,8,3\n2,2,3.25,9,4\n")
+    asked = ("--edge-data", "rating,stamp", "--self-loops", "add", "--add-reverse", "--edge-ids", *executor)
+    tiering_cli("import", tmp_path / "r.csv", "--out", tmp_path / "g", *asked).ok()
+    graph = tiering.open(tmp_path / "g")
+    assert (graph.csc()[0].tolist(), graph.csc()[1].tolist()) == ([0, 2, 5, 7], [1, 0, 0, 2, 1, 1, 2])
+    data = graph.edge_data()
+    np.testing.assert_array_equal(data["rating"], np.array([0.5, np.nan, 0.5, 2.75, np.nan, 2.75, 3.25]))
+    assert data["rating"].dtype == np.float64
+    assert data["stamp"].tolist() == [7, -1, 7, 8, -1, 8, 9]
+    assert data["weight"].tolist() == [2, 1, 2, 3, 1, 3, 4]
+    assert data["edge_ids"].tolist() == [0, -1, 0, 1, -1, 1, 2]
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"])
+def test_types_that_hold_no_negative_number_are_refused_for_added_loops(npy_dir: Path, dtype: str) -> None:
+    np.save(npy_dir / "edge_type.npy", np.arange(6, dtype=dtype))
+    if dtype.startswith("u"):
+        with pytest.raises(InputError, match=f"expected type that can be -1, found {dtype}; convert"):
+            open_dataset(npy_dir, self_loops="add")
+        return
+    with open_dataset(npy_dir, self_loops="add") as data:
+        assert data.edges[0].data["type"].dtype == dtype
+        assert data.edges[0].data["type"].tolist() == [0, 1, 2, 3, 4, 5, -1, -1, -1, -1]

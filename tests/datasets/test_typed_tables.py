@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
 import json
 import random
 import re
@@ -16,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pa_parquet
 import pytest
+from typed_tables import RATES, edges_of, write
 
 import tiering
 from cli.main import main
@@ -24,7 +22,6 @@ from tiering.datasets.table_files import Column
 from tiering.errors import InputError, MissingError
 from tiering.memory import own_memory
 
-RATES = ("user", "rates", "movie")
 RATINGS = [(3, 7, 4.0, 964), (3, 2, 3.5, 981), (9, 2, 5.0, 982), (9, 3, 1.0, 983), (9, 3, 1.0, 983)]
 MOVIES = [
     (7, "Heat, 1995", 1995.0, "Crime"),
@@ -32,40 +29,6 @@ MOVIES = [
     (5, "Up", 2009.0, ""),
     (3, "It", 0.5, "Kids"),
 ]
-
-
-def write(path: Path, columns: str, rows: list[tuple[Any, ...]], change: Any = lambda name, value: value) -> Path:
-    """Write rows as the suffix says; `change` converts the values of a column."""
-    names = columns.split(",")
-    values = {name: [change(name, row[k]) for row in rows] for k, name in enumerate(names)}
-    if path.suffix == ".parquet":
-        pa_parquet.write_table(pa.table(values), path, row_group_size=2)
-        return path
-    text = io.StringIO()
-    csv.writer(text, delimiter="\t" if ".tsv" in path.name else ",").writerows(
-        [names, *zip(*values.values(), strict=True)]
-    )
-    path.write_bytes(gzip.compress(text.getvalue().encode()) if path.suffix == ".gz" else text.getvalue().encode())
-    return path
-
-
-def edges_of(graph: Any, relation: tuple[str, str, str]) -> list[tuple[Any, ...]]:
-    """Return edges by ids of the source, with edge data, sorted."""
-
-    def ids(node_type: str) -> Any:
-        if (names := graph.names(node_type)) is not None:
-            return names.of(range(len(names)))
-        file = f"nodes/{node_type}/original_id"
-        has = file in graph.manifest.files
-        return graph.manifest.array(file).tolist() if has else list(range(graph.num_nodes(node_type)))
-
-    sources, targets = ids(relation[0]), ids(relation[2])
-    indptr, indices = graph.csc(relation)
-    folder = f"relations/{'__'.join(relation)}"
-    entry = next(e for e in graph.manifest.body["relations"] if (e["src"], e["name"], e["dst"]) == relation)
-    data = [graph.manifest.array(f"{folder}/{name}").tolist() for name in sorted(entry["edge_data"])]
-    pairs = [(sources[u], targets[v]) for v in range(len(targets)) for u in indices[indptr[v] : indptr[v + 1]]]
-    return sorted((*pair, *values) for pair, *values in zip(pairs, *data, strict=True))
 
 
 @pytest.mark.parametrize("suffix", ["csv", "tsv.gz", "parquet"])
@@ -331,3 +294,68 @@ def test_the_row_number_as_edge_data(tmp_path):
     rows = {relation[1]: graph.edge_data(relation) for relation in graph.relations}
     assert {name: sorted(data["row"].tolist()) for name, data in rows.items()} == {"x": [0, 3], "y": [1]}
     assert {name: sorted(data["edge_ids"].tolist()) for name, data in rows.items()} == {"x": [0, 1], "y": [0]}
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_column_of_splits(tmp_path: Path, suffix: str) -> None:
+    """Rows of several files and pieces; words in any case, nothing where a row is in no split."""
+    words = ["train", "Valid", "test", "", "TRAIN", "validation", "val", "train"]
+    parts = [[(f"u{k}", words[k]) for k in rows] for rows in ((0, 1, 2), (3, 4, 5), (6, 7))]
+    (tmp_path / "users").mkdir()
+    for number, rows in enumerate(parts):
+        write(tmp_path / f"users/{number}.{suffix}", "id,fold", rows)
+    edges = write(tmp_path / f"e.{suffix}", "src,dst", [(f"u{k}", f"u{(k + 1) % 8}") for k in range(8)])
+    options: Any = {"relations": {("user", "follows", "user"): edges}}
+    nodes = {"nodes": {"user": tmp_path / "users"}, "split_column": "fold"}
+    column = {"nodes": {"user": {"file": str(tmp_path / "users"), "split": "fold"}}}
+    for number, given in enumerate((nodes, nodes | {"split_column": {"user": "fold"}}, column)):
+        graph = tiering.import_graph(out=tmp_path / f"g{number}", **options, **given)
+        found = {name: [graph.names("user").of([k])[0] for k in graph.split(name)] for name in graph.splits("user")}
+        assert found == {"train": ["u0", "u4", "u7"], "val": ["u1", "u5", "u6"], "test": ["u2"]}
+    write(tmp_path / f"users/1.{suffix}", "id,fold", [("u3", "holdout"), ("u4", "train"), ("u5", "")])
+    with pytest.raises(InputError, match=r"column fold: expected train, val .*, test, or nothing, found 'holdout'"):
+        tiering.import_graph(out=tmp_path / "x", **options, **nodes)
+    with pytest.raises(InputError, match=r"split_column.* folds: no table has this column"):
+        tiering.import_graph(out=tmp_path / "x", **options, **nodes | {"split_column": "folds"})
+
+
+@pytest.mark.parametrize(
+    ("labels", "options", "expected", "said"),
+    [
+        ("a,unknown,None,b", {}, [1, 3, 0, 2], "note: None,unknown: labels of n that are classes; .*`no_label`"),
+        ("a,unknown,None,b", {"no_label": "unknown,None"}, [0, -1, -1, 1], None),
+        ("a,,None,b", {"no_label": ["None"]}, [0, -1, -1, 1], None),
+        ("3,?,5,4", {"no_label": "?"}, [3, -1, 5, 4], "labels 3 to 5 make 6 classes, of which 3 have nodes; number"),
+        ("0,99.0,1,99", {"no_label": "99"}, [0, -1, 1, -1], None),
+        ("10,20,20,10", {}, [10, 20, 20, 10], "labels 10 to 20 make 21 classes, of which 2 have nodes"),
+        ("0,1,,2", {}, [0, 1, -1, 2], None),
+        ("?,?,?,?", {"no_label": "?"}, [-1, -1, -1, -1], None),
+    ],
+)
+def test_what_is_no_label_and_which_classes_have_no_nodes(tmp_path, capsys, labels, options, expected, said):
+    write(tmp_path / "e.csv", "src,dst", [(0, 3)])
+    write(tmp_path / "n.csv", "id,y", list(enumerate(labels.split(","))))
+    tables = {"relations": {("n", "to", "n"): tmp_path / "e.csv"}, "nodes": {"n": tmp_path / "n.csv"}}
+    graph = tiering.import_graph(**tables, label="y", **options, out=tmp_path / "g")
+    assert graph.labels().tolist() == expected
+    told = capsys.readouterr().err
+    assert re.search(said, told) if said else "note:" not in told
+    with pytest.raises(InputError, match="no_label: expected a column of labels, found none named"):
+        tiering.import_graph(**tables, no_label="x", out=tmp_path / "other")
+
+
+@pytest.mark.parametrize("kind", ["text", "lists"])
+def test_features_that_float32_cannot_hold_are_refused_by_row_and_column(tmp_path, monkeypatch, kind):
+    monkeypatch.setattr("tiering.datasets.table_files._PIECE_ROWS", 2)
+    values = [1.5, np.inf, -3e38, 7.0, -1e39, 2.0]
+    write(tmp_path / "e.csv", "src,dst", [(0, 3)])
+    if kind == "text":
+        write(tmp_path / "n.csv", "id,f", list(enumerate(values)))
+    else:
+        pa_parquet.write_table(pa.table({"id": range(6), "f": [[0.0, v] for v in values]}), tmp_path / "n.parquet")
+    name = "n.csv" if kind == "text" else "n.parquet"
+    with pytest.raises(InputError, match=rf"{name}: column f: expected features of float32.* found -1e\+39 at row 4;"):
+        tiering.import_graph(
+            relations={("n", "to", "n"): tmp_path / "e.csv"}, nodes={"n": tmp_path / name}, features="f",
+            out=tmp_path / "g",
+        )  # fmt: skip

@@ -196,6 +196,29 @@ def test_a_training_set_of_its_own(config: Path, tiny_dataset: Path) -> None:
     assert done(run_config(config)) == []
 
 
+@pytest.mark.parametrize("cut", [None, tiering.ClusterOptions(shards=3)])
+def test_drawn_training_nodes_are_the_split_of_the_layout(
+    config: Path, tiny_dataset: Path, cut: tiering.ClusterOptions | None
+) -> None:
+    """Where the dataset has none of its own: the ids that the score drew, also where tasks do the work."""
+    (tiny_dataset / "train_idx.npy").unlink()
+    config.write_text(CONFIG.replace('"wrpr"', '"wrpr"\ntrain = "node=30%"\nseed = 4'))
+    run_config(config, cluster=cut)
+    graph, scores, reordered, placed = (tiering.open(config.parent / "made" / name) for name in chain.FOLDERS.values())
+    count = graph.num_nodes()
+    expected = np.sort(np.random.default_rng(4).choice(count, int(0.3 * count), replace=False))
+    assert scores.train_nodes()["node"].tolist() == expected.tolist()
+    assert reordered.new_to_old()[reordered.split("train")].tolist() == expected.tolist()
+    assert placed.split("train").tolist() == reordered.split("train").tolist()
+    assert {"train", *graph.splits()} == {*reordered.splits()}
+    for name in chain.FOLDERS.values():
+        assert tiering.check(config.parent / "made" / name, "full") == []
+    assert done(run_config(config)) == []
+    config.write_text(CONFIG.replace('"wrpr"', '"wrpr"\ntrain = "val"'))  # a split of the graph's own stays alone
+    run_config(config)
+    assert tiering.open(config.parent / "made/reordered").splits() == graph.splits()
+
+
 def test_never_replaces_what_is_no_artifact(config: Path) -> None:
     (config.parent / "made" / "scores").mkdir(parents=True)
     (config.parent / "made" / "scores" / "thesis.txt").touch()

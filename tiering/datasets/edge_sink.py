@@ -13,11 +13,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tiering.datasets.edges import LargestId, check_weights, find_largest_id
-from tiering.datasets.import_context import NODE, RELATION, ImportContext
+from tiering.datasets.import_context import CHUNK, NODE, RELATION, ImportContext
 from tiering.datasets.name_ids import NameIds, decode_numbers
 from tiering.datasets.nodes import make_dataset, read_arrays_beside
 from tiering.datasets.options import MAX_NODES, ImportOptions
-from tiering.errors import InputError, StorageError
+from tiering.errors import InputError, StorageError, quoted
 from tiering.formats.dataset import Dataset, EdgeData
 from tiering.formats.names import NameTable
 from tiering.text.options import spell_flag
@@ -40,6 +40,7 @@ _VALUES = {
     "weight", "type", "label", "time", "timestamp", "date", "year", "rating", "score", "value", "sign", "count",
 }  # fmt: skip
 """Last words of names of columns that are no ids: weights, times."""
+_INDEX = ("", "index", "unnamed: 0")  # names of columns that number the rows, as pandas writes them
 _SPARSE = 8
 
 
@@ -70,13 +71,13 @@ class EdgeSink:
                 self._names.append(content, values, place, self.rows)
                 continue
             values, first_id = values.astype(DTYPES[content], copy=False), self._context.options.first_id
-            self.largest = self.largest.merge(check_values(values, place, self.rows, content, first_id))
-            values = values - first_id if first_id and content in ENDS else values
+            if self._names is None or content not in ENDS or first_id:  # those that are made dense may be negative
+                self.largest = self.largest.merge(check_values(values, place, self.rows, content, first_id))
             try:
                 if self._names is not None and content in ENDS:
                     self._names.append(content, pa.array(values))
                 else:
-                    self._files[content].append(values)
+                    self._files[content].append(values - first_id if first_id and content in ENDS else values)
             except StorageError as error:
                 raise StorageError(error.errno, f"{place}: after {self.rows} edges: {error}") from error
         self.rows += len(columns["src"])
@@ -84,6 +85,14 @@ class EdgeSink:
     def finish_columns(self) -> dict[str, npt.NDArray[Any]]:
         """Return the columns, mapped; nothing can be appended afterwards."""
         return {content: file.finish() for content, file in self._files.items()}
+
+    def count_nodes(self) -> set[int]:
+        """Return numbers of nodes that a file may state: by the largest id, from 0 or 1; of few edges, those there."""
+        if self._names is not None:
+            return {len(self._names.finish()[1])}
+        columns, count = self.finish_columns(), self.largest.id + 1
+        distinct = np.unique([columns[end] for end in ENDS]).size if self.rows <= CHUNK else count
+        return {count, count - (self.largest.smallest > 0), distinct}
 
     def finish(self, num_nodes: int | None = None) -> Dataset:
         """Return the dataset of the columns; `num_nodes` as the file states it, if it does."""
@@ -100,6 +109,7 @@ def describe_edges(
     """Return the dataset of columns of edges: count the nodes; `ids`: the original ones, if they were made dense."""
     edges = EdgeData(RELATION, columns.pop("src"), columns.pop("dst"), where=str(path), data=columns)
     arrays, extra = read_arrays_beside(edges, context), {}
+    arrays.splits = {k: split.renumber(ids, names, context.options.first_id) for k, split in arrays.splits.items()}
     if names is not None:
         for option in ("compact_ids", "first_id"):
             if getattr(context.options, option):
@@ -159,6 +169,8 @@ def choose_columns(
     if chosen.get("weight") in (chosen["src"], chosen["dst"]):
         problem = f"expected ids and weights in columns of their own, found column {chosen['weight']} to be both"
         raise InputError(f"{where}: {problem}; name them with --src-column, --dst-column and --weight-column")
+    if index := [names[k] for k in range(len(names)) if names[k] in _INDEX and k not in chosen.values()]:
+        note(f"note: {where}: column {quoted(index[0])} is left out as an index of rows")
     src, dst = (columns[chosen[end]] for end in ENDS)
     relation = _suggest_relation(where, src, dst)
     named = options.src_column is not None and options.dst_column is not None and not (src + dst).isdecimal()
@@ -176,18 +188,19 @@ def _suggest_relation(where: str, src: str, dst: str) -> str:
 
 def _find_ends(columns: Sequence[str], chosen: Mapping[str, int], where: str, ids: Sequence[object]) -> dict[str, int]:
     """Return positions of the ends that are not chosen: by names, or the only columns there are; refuse a guess."""
-    plain = all(name.isdecimal() for name in columns)
+    places = [k for k, name in enumerate(columns) if k != chosen.get("weight") and not _is_value(name)]
+    plain = all(columns[k].isdecimal() for k in places)
     pair = find_end_names(columns)
     if pair is None and not plain and (numbered := find_end_names(columns[:2], _NUMBERED)) == tuple(columns[:2]):
         pair = numbered
     names = [name.strip().lower() for name in columns]
     if pair is not None:
         return {end: find_once(name.strip().lower(), names, where) for end, name in zip(ENDS, pair, strict=True)}
-    others = [k for k in range(len(columns)) if k not in chosen.values()]
-    free = [k for k in others if (ids[k] or len(others) == 2 if plain else not _is_value(columns[k]))]
+    others = [k for k in places if k not in chosen.values()]
+    free = [k for k in others if not plain or ids[k] or len(others) == 2]
     lacking = [end for end in ENDS if end not in chosen]
     if plain and len(lacking) == 1:
-        return {"src": 0, "dst": 1}
+        return dict(zip(ENDS, places, strict=False))
     if len(free) == len(lacking) and (plain or len(lacking) == 1):
         return dict(zip(lacking, free, strict=True))
     listed, (src, dst) = ", ".join(columns)[:500], free[:2] if len(free) > 1 else (0, 1)
@@ -214,7 +227,7 @@ def find_end_names(columns: Sequence[str], pairs: Sequence[tuple[str, str]] = _E
 def _is_value(name: str) -> bool:
     """Return whether a column holds no ids by its name: an index of rows, weights, times (``start_time``)."""
     words = _split_words(name)
-    return name.strip().lower() in ("", "index", "unnamed: 0") or (words[-1:] or ("",))[0] in _VALUES
+    return name.strip().lower() in _INDEX or (words[-1:] or ("",))[0] in _VALUES
 
 
 def _split_words(name: str, left_out: str = "") -> tuple[str, ...]:

@@ -121,7 +121,8 @@ def find_largest_id(ids: npt.NDArray[Any], where: str, end: str, first: int = 0,
             wrong = int(np.argmax(block < least))
             problem = f"is below --first-id {least}" if least else "is negative"
             problem = f"edge {first + part.start + wrong}: {end} id {int(block[wrong])} {problem}"
-            raise InputError(f"{where}: {problem}; expected ids from {least}; correct the file")
+            dense = "" if least else ", or make ids dense with --compact-ids (text and parquet)"
+            raise InputError(f"{where}: {problem}; expected ids from {least}; correct the file{dense}")
         if int(block.max()) > largest:
             largest, edge = int(block.max()), first + part.start + int(block.argmax())
     return LargestId(largest, f"{where}: edge {edge}: {end} id {largest}", smallest)

@@ -77,10 +77,10 @@ class GrowingFile:
 
     def finish(self) -> npt.NDArray[Any]:
         """Close the file and map it read-only, shape (count,)."""
-        with self._file:
-            if self.count == 0:
-                return np.empty(0, self.dtype)
-            return np.memmap(self._file, self.dtype, "r", 0, (self.count,))
+        if not self._file.closed:
+            with self._file as file:
+                self._map = np.memmap(file, self.dtype, "r", 0, self.count) if self.count else np.empty(0, self.dtype)
+        return self._map
 
     def close(self) -> None:
         """Drop the file, unless it is mapped."""

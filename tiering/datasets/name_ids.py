@@ -1,13 +1,14 @@
 """Names of nodes become ids 0, 1, 2... in ascending order of their UTF-8 bytes, out of core: sorted runs are merged.
 
-Whole numbers are names of 8 bytes, which sort as the numbers do. Temporary disk: 16 bytes per edge twice, and the names
-of each run; memory: a fraction of the budget left.
+Whole numbers, int64 or uint64, are names of 8 bytes, which sort as the numbers do. Temporary disk: 16 bytes per edge
+twice, and the names of each run; memory: a fraction of the budget left.
 """
 
 from __future__ import annotations
 
 import bisect
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -23,8 +24,38 @@ RUN_SHARE, RANGE_SHARE = 24, 16
 """Divisors of the budget for the names of a run, and of a range: copies, hashes and positions come on top."""
 SMALLEST, LARGEST_RUN = 8 << 20, 512 << 20
 NAME_BYTES = 40  # memory of a name in addition to its bytes where it is sorted
+DIGITS = r"^[+-]?[0-9]+$"
 _SIGN = np.uint64(1 << 63)
 _SAMPLES = 16  # names that are looked at for each range, to cut ranges of like size
+ID_KINDS = (pa.int64(), pa.uint64(), pa.string())
+"""Types of the ids of one node type: the first that holds all of them exactly."""
+
+
+class OtherIdsError(Exception):
+    """Ids of a block fit a later kind of `ID_KINDS` only, its argument: all must be read again as these."""
+
+
+def whole_ids(array: Any, kind: Any) -> Any:
+    """Return whole numbers, or text of them, as one of `ID_KINDS`; text that is spelled otherwise (007) is a name.
+
+    `OtherIdsError` if a later kind holds them, `pyarrow.ArrowInvalid` if none does.
+    """
+    named = is_text(array.type)
+    if pa.types.is_decimal(array.type):
+        array = array.cast(pa.decimal256(76, 0))
+    elif not (named or pa.types.is_integer(array.type)):
+        array = array.cast(pa.int64())
+    for other in ID_KINDS[ID_KINDS.index(kind) :]:
+        if other == pa.string() and named and pc.any(pc.invert(pc.match_substring_regex(array, DIGITS))).as_py():
+            raise pa.ArrowInvalid("no whole numbers")
+        with suppress(pa.ArrowInvalid):
+            ids = array.cast(other)
+            if named and pc.any(pc.not_equal(ids.cast(array.type), array)).as_py():
+                continue
+            if other != kind:
+                raise OtherIdsError(other)
+            return ids
+    raise pa.ArrowInvalid("no whole numbers")
 
 
 class NameIds:
@@ -122,7 +153,9 @@ def is_text(kind: Any) -> bool:
 def _encode(names: Any, where: str, first: int) -> Any:
     """Return names as ``large_binary``; refuse those that are missing, empty or not UTF-8."""
     if pa.types.is_integer(names.type):
-        words = (names.cast(pa.int64()).to_numpy().view(np.uint64) ^ _SIGN).astype(">u8")
+        unsigned = names.type == pa.uint64()
+        words = names.to_numpy() if unsigned else names.cast(pa.int64()).to_numpy().view(np.uint64) ^ _SIGN
+        words = words.astype(">u8")
         buffers = [None, pa.py_buffer(np.arange(0, 8 * len(names) + 1, 8)), pa.py_buffer(words)]
         return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(names), buffers)
     if pa.types.is_dictionary(names.type):
@@ -139,10 +172,10 @@ def _encode(names: Any, where: str, first: int) -> Any:
     return names.cast(pa.large_string()).cast(pa.large_binary())
 
 
-def decode_numbers(table: NameTable) -> npt.NDArray[np.int64]:
-    """Return the whole numbers that are the names of a table."""
-    numbers: npt.NDArray[np.int64] = (table.data.view(">u8").astype(np.uint64) ^ _SIGN).view(np.int64)
-    return numbers
+def decode_numbers(table: NameTable, kind: Any = ID_KINDS[0]) -> npt.NDArray[Any]:
+    """Return the whole numbers that are the names of a table, of the kind that they were added as."""
+    words: npt.NDArray[Any] = table.data.view(">u8").astype(np.uint64)
+    return words if kind == pa.uint64() else (words ^ _SIGN).view(np.int64)
 
 
 def _sorted(names: Any) -> tuple[Any, npt.NDArray[np.int64]]:

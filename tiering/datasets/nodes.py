@@ -108,6 +108,9 @@ def _count_nodes(node_type: str, arrays: NodeArrays, edges: list[EdgeData], cont
             cure = "give --first-id 1 if the ids begin at 1" if (largest.smallest, largest.id) == (1, count) else cure
             problem = f"{stated_by} says {count}, ids 0..{count - 1}, but id {largest.id} occurs"
             raise InputError(f"{largest.where}: {problem}; {cure}")
+        if (first := context.options.first_id) and asked is None and 0 <= largest.id < count - first:
+            problem = f"{stated_by}: {count} rows may be those of ids {first}..{count + first - 1} or 0..{count - 1}"
+            raise InputError(f"{problem}; add --num-nodes {count} for the first, leave --first-id out for the second")
         origin = f"{stated_by}: says that there are {count}; correct it if there are not"
     else:
         each = (find_largest_id(ids, edge.where, end) for edge, ids, end in ends)
@@ -170,10 +173,11 @@ def read_node_folder(files: NodeFiles, context: ImportContext) -> NodeArrays:
     return arrays
 
 
-def read_arrays_beside(edges: EdgeData, context: ImportContext) -> NodeArrays:
+def read_arrays_beside(edges: EdgeData | None, context: ImportContext) -> NodeArrays:
     """Return the node arrays in the directory of a file of edges, and read those along them; next to a file say so."""
     if (folder := context.folder) is not None:
-        read_edge_values(folder, edges, context)
+        if edges is not None:  # of one relation
+            read_edge_values(folder, edges, context)
         arrays = read_node_folder(NodeFiles(folder, NODE, LABEL_NAMES), context)
         context.record_ignored(entries(folder))
         return arrays
@@ -261,6 +265,13 @@ def _add_labels(nodes: NodeData, node_type: str, labels: LabelArray, context: Im
     for part in chunks(used):
         out[part] = _replace_nan(column[part])
     nodes.labels, nodes.num_classes = out, int(out.max(initial=-1)) + 1
+    seen = context.scratch.array(nodes.num_classes + 1, bool)  # the last is -1's
+    seen[:] = False
+    for part in chunks(used):
+        seen[out[part]] = True
+    if (have := int(np.count_nonzero(seen[:-1]))) < nodes.num_classes:
+        found = f"labels {np.argmax(seen)} to {seen.size - 2} make {seen.size - 1} classes, of which {have} have nodes"
+        note(f"note: {where}: {found}; number them 0, 1, 2... to have {have} classes")
 
 
 def _are_no_classes(block: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:

@@ -13,6 +13,7 @@ import xxhash
 from tiering.artifacts.storage import entries, file_exists, is_folder
 from tiering.datasets.arrays import is_sparse
 from tiering.datasets.import_context import ImportContext, Reader, Scratch, chunks
+from tiering.datasets.name_ids import OtherIdsError
 from tiering.datasets.named_arrays import NamedArrays
 from tiering.datasets.options import (
     FORMAT_OPTIONS,
@@ -27,7 +28,7 @@ from tiering.datasets.specs import find_spec, locate_files
 from tiering.datasets.splits import OFFICIAL
 from tiering.datasets.times import add_times, time_file
 from tiering.datasets.transforms import add_random, transform
-from tiering.datasets.unread import refuse_unread
+from tiering.datasets.unread import refuse_table_formats, refuse_unread
 from tiering.errors import InputError, MissingError
 from tiering.formats.dataset import Dataset
 from tiering.formats.npy_file import read_start, refuse_archive, refuse_archives
@@ -91,6 +92,7 @@ def _is_directory(path: Path) -> bool:
     if str(path) in STANDARD_INPUT and not path.is_file():
         raise InputError(f"{path}: expected a file or directory, found standard input; save it in a file first")
     if is_folder(path, "a file or directory"):
+        refuse_table_formats([path])
         return True
     if not file_exists(path, "a dataset"):
         raise MissingError(f"{path}: no such file or directory; check the path")
@@ -144,6 +146,9 @@ def open_dataset(
     try:
         dataset = READERS[chosen].open(path, context) if isinstance(path, Path) else _open_in_memory(path, context)
         _apply_options(dataset, context, edge_ids)
+    except OtherIdsError:  # what is made dense is no int64
+        context.scratch.close()
+        return open_dataset(path, "tables", memory=memory, edge_ids=edge_ids, **options)
     except BaseException:
         context.scratch.close()
         raise

@@ -25,7 +25,9 @@ TEXT_OPTIONS = frozenset({"delimiter", "header", "string_ids", "quoted_newlines"
 RAW_OPTIONS = frozenset({"feature_dim", "feature_dtype", "num_labelled"}) | TIME_OPTIONS
 TREE_OPTIONS = frozenset({"label", "relations", "mean_features"})
 RANDOM_OPTIONS = frozenset({"random_features", "random_labels", "random_train"})
-TABLE_OPTIONS = frozenset({"relation", "nodes", "id_column", "features", "type_column", "edge_data", "unknown_ids"})
+TABLE_OPTIONS = frozenset({
+    "relation", "nodes", "id_column", "features", "split_column", "type_column", "edge_data", "unknown_ids", "no_label",
+})  # fmt: skip
 FORMAT_OPTIONS = (
     COLUMN_OPTIONS | TEXT_OPTIONS | RAW_OPTIONS | TREE_OPTIONS | TABLE_OPTIONS
 )  # the others mean something for all formats
@@ -197,20 +199,23 @@ class ImportOptions:
     comment: str | None = option(
         None, "Character that begins a comment on any line. Default: # and % before the first edge.", "CHAR|none",
         panel=_TABLE, parse=_character(NO_COMMENT))
-    compact_ids: bool = option(False, "Make sparse ids dense, in ascending order.", panel=_TABLE)
+    compact_ids: bool = option(False, "Make ids dense, in ascending order: any whole numbers.", panel=_TABLE)
     first_id: int = option(0, "The id of the first node, where ids do not begin at 0.", "N", panel=_TABLE, parse=_count)
     relation: tuple[TableSpec, ...] = option(
         (), "Table of edges between two types; repeatable. Its columns of ids may follow: FILE:SRC,DST.",
-        "SRC:NAME:DST=FILE", panel=_TYPED, cli=list[str] | None, parse=parse_tables)
+        "SRC:NAME:DST=FILE,..", panel=_TYPED, cli=list[str] | None, parse=parse_tables)
     nodes: tuple[TableSpec, ...] = option(
         (), "Table of the nodes of a type, in the order of their ids; repeatable. Or FILE:ID.",
-        "TYPE=FILE", panel=_TYPED, cli=list[str] | None, parse=parse_tables)
+        "TYPE=FILE,..", panel=_TYPED, cli=list[str] | None, parse=parse_tables)
     id_column: PerType[str] = option(
         _NO_VALUE, "Column of the ids of nodes.", "[TYPE=]NAME|INDEX", panel=_TYPED, cli=str | None,
         flags=("--id", "--id-column"), parse=_per_type(_text))
     features: PerType[tuple[str, ...]] = option(
         _NO_VALUE, "Columns of the features of nodes, as float32.", "[TYPE=]NAME,NAME,..", panel=_TYPED,
         cli=str | None, parse=_texts_by_type)
+    split_column: PerType[str] = option(
+        _NO_VALUE, "Column of the splits of nodes: train, val (or valid, validation), test, or nothing.",
+        "[TYPE=]NAME|INDEX", panel=_TYPED, cli=str | None, parse=_per_type(_text))
     type_column: str | None = option(
         None, "Column of the edges' types: each of its values is a relation.", "NAME|INDEX", panel=_TYPED, parse=_text)
     edge_data: tuple[str, ...] = option(
@@ -224,6 +229,9 @@ class ImportOptions:
     unknown_ids: str = option(
         "error", "Edges with an id that the table of nodes lacks; add: the node, with features of 0.", "error|add",
         panel=_TYPED, parse=choice("error", "add"))
+    no_label: tuple[str, ...] = option(
+        (), "Values of the column of labels that stand for no label.", "VALUE,..", panel=_TYPED, cli=str | None,
+        parse=_texts)
     self_loops: str = option(
         "keep", "Self loops; add: where a node has none.", "keep|remove|add", panel=_CHANGE,
         parse=choice("keep", "remove", "add"))
@@ -282,11 +290,13 @@ class ImportKeywords(TypedDict, total=False):
     nodes: str | Sequence[str] | Mapping[str, Any] | None
     id_column: str | Mapping[str, str] | None
     features: str | Sequence[str] | Mapping[str, Sequence[str]] | None
+    split_column: str | Mapping[str, str] | None
     type_column: str | int | None
     edge_data: str | Sequence[str] | None
     time: str | None
     time_sorted: bool
     unknown_ids: str | None
+    no_label: str | Sequence[str] | None
     self_loops: str | None
     reverse_edges: bool
     deduplicate: bool

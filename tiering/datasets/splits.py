@@ -15,6 +15,7 @@ from tiering.datasets.arrays import SourceArray
 from tiering.datasets.import_context import ImportContext, first_wrong
 from tiering.datasets.options import SPLIT_RULES
 from tiering.errors import InputError
+from tiering.formats.names import NameTable
 from tiering.formats.torch_file import read_torch, to_array
 from tiering.formats.user_arrays import check_ids
 
@@ -43,6 +44,27 @@ class SplitArray(NamedTuple):
     values: npt.NDArray[Any]
     where: str
     is_mask: bool = False  # True if the dataset calls it a mask
+
+    def renumber(self, ids: npt.NDArray[Any] | None, names: NameTable | None, first_id: int) -> SplitArray:
+        """Return the split by nodes, of ids of the edges: `ids` ascending, decimal `names`, or counted from `first_id`.
+
+        A mask stays as it is: its rows are in the order of the nodes. Cost for names: a binary search for each id.
+        """
+        values, where = self.values.astype(np.int64 if ids is None else ids.dtype, copy=False), self.where
+        if self.is_mask or self.values.dtype.kind == "b" or (ids is None and names is None and not first_id):
+            return self
+        if names is not None:
+            ranks = (names.position(b"%d" % value) for value in self.values.tolist())
+            nodes = np.array([-1 if rank is None else rank for rank in ranks], np.int64)
+        elif ids is not None:
+            places = np.searchsorted(ids[:-1], values)
+            nodes = np.where((ids[places] == values) & ((values < 0) == (self.values < 0)), places, -1)
+        else:
+            nodes, where = values - first_id, f"{where} (minus --first-id {first_id})"
+        if (at := first_wrong(nodes, lambda block: block < 0)) is not None:
+            problem = f"expected ids of the edges, which are renumbered, found {self.values[at]} at position {at}"
+            raise InputError(f"{self.where}: {problem}; correct it, or give a mask of the nodes in ascending order")
+        return SplitArray(nodes, where)
 
     def ids(self, num_nodes: int, counted_by: str = "") -> Ids:
         """Return the node ids, int64, each once and in range; whole numbers are a mask if each is 0 or 1."""

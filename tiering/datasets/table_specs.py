@@ -12,10 +12,11 @@ from typing import Any
 from tiering.errors import InputError, quoted
 
 EDGE_ROLES = ("src", "dst", "weight", "type", "data", "time")
-NODE_ROLES = ("id", "features", "label", "time")
+NODE_ROLES = ("id", "features", "label", "split", "time")
 ROW = "#"
 """Name of the column that numbers the rows of any table: 0, 1, 2..."""
 TIME = "time"  # name of times for which tables name columns of their own
+_PART = re.compile(r"([-_ ]?(header|part)|[-_ ]?\d+)+$", re.IGNORECASE)  # end of the name of a part of a table
 _NEO4J_ROLES = {"ID": "id", "START_ID": "src", "END_ID": "dst", "TYPE": "type"}
 _NEO4J = re.compile(
     r"(?P<name>[^:]*):(?:(?P<role>ID|START_ID|END_ID|TYPE|LABEL|IGNORE)|[a-z]+(?:\{.*\})?(?:\[\])?)"
@@ -95,15 +96,27 @@ def neo4j_types(columns: Sequence[str]) -> dict[str, tuple[str, str]]:
 
 
 def neo4j_tables(headers: Mapping[Path, Sequence[str]]) -> list[TableSpec]:
-    """Return the tables in files with headers of Neo4j's; ids without a group are of one type, ``node``."""
+    """Return the tables in files with headers of Neo4j's; ids without a group are of one type, ``node``.
+
+    A file without header is a part of the one whose name is alike but for numbers, header or part at its end.
+    """
     nodes: dict[str, list[str]] = {}
-    relations = []
-    for path, found in ((path, neo4j_types(header)) for path, header in headers.items()):
-        if {"src", "dst"} <= found.keys():
-            owner = (found["src"][1], clean_name(path.name.split(".")[0]), found["dst"][1])
-            relations.append(TableSpec(owner, (str(path),), {role: (name,) for role, (name, _) in found.items()}))
-        elif "id" in found:
-            nodes.setdefault(found["id"][1], []).append(str(path))
+    relations, groups = [], dict[str, list[Path]]()
+    for path in headers if any(headers.values()) else ():
+        groups.setdefault(_PART.sub("", path.name.split(".")[0]), []).append(path)
+    for group, paths in groups.items():
+        known = {tuple(headers[path]): path for path in paths}
+        if () in known and len(known) != 2:
+            problem = "expected a header of Neo4j's, here or in one file of the same name but for a number, found none"
+            raise InputError(f"{known[()]}: {problem}; add it, move the file, or name all tables with --relation")
+        for files in [paths] if () in known else [[path] for path in paths]:
+            stem, found = files[0].name.split(".")[0], neo4j_types(max(tuple(headers[path]) for path in files))
+            if {"src", "dst"} <= found.keys():
+                owner = (found["src"][1], clean_name((() in known and group) or stem), found["dst"][1])
+                columns = {role: (name,) for role, (name, _) in found.items()}
+                relations.append(TableSpec(owner, tuple(map(str, files)), columns))
+            elif "id" in found:
+                nodes.setdefault(found["id"][1], []).extend(map(str, files))
     return [TableSpec((owner,), tuple(files), {}) for owner, files in nodes.items()] + relations
 
 

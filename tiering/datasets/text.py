@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 
 from tiering.datasets.import_context import one_line
+from tiering.datasets.name_ids import OtherIdsError
 from tiering.datasets.unread import refuse_unread
 from tiering.errors import InputError, quoted
 from tiering.formats.npy_file import read_start
@@ -26,7 +27,7 @@ BLOCK_BYTES = 16 * 1024 * 1024
 _PARSED_BYTES = 1024 * 1024  # bytes of a block that are parsed together; lines are shorter
 _SAMPLE_BYTES = 64 * 1024  # bytes of the first lines of data, by which the delimiter is guessed
 MAX_COLUMNS = 10_000
-BANNER = b"%%MatrixMarket"  # first bytes of a file of the Matrix Market
+_BANNER = b"%%MatrixMarket"  # first bytes of a file of the Matrix Market
 BLANK = "space"  # delimiter: any number of spaces and tabs
 _BLANKS = re.compile(rb" {2,}")
 _EDGE_BLANKS = re.compile(rb"^ | (?=\r?\n|\Z)", re.MULTILINE)
@@ -180,7 +181,7 @@ def is_mtx(path: Path) -> bool:
     """Return whether a text, plain or gzip, begins like a file of the Matrix Market."""
     try:
         with _open(path) as file:
-            return file.read(len(BANNER)) == BANNER
+            return file.read(len(_BANNER)) == _BANNER
     except (OSError, EOFError, zlib.error):
         return False
 
@@ -209,18 +210,19 @@ def read_blocks(
             bar.update(len(raw))
 
 
-def find_data(path: Path, start: TextBlock, comments: bytes, strict: bool) -> tuple[TextBlock, int]:
-    """Return up to 64 KiB after lines that are empty or begin with pattern `comments`, and the number of comments."""
+def find_data(path: Path, start: TextBlock, comments: bytes, strict: bool) -> tuple[TextBlock, list[bytes]]:
+    """Return up to 64 KiB after lines that are empty or begin with pattern `comments`, and the begins of the latter."""
     skipped = re.compile(rb"[ \t\r]*(?:\n|\Z)|(%s[^\n]*(?:\n|\Z))" % comments)
-    sample, number = TextBlock(b""), 0
+    sample, found = TextBlock(b""), []
     for block in read_blocks(path, "reading edges", start, strict=strict):
         at = 0
         while not sample.raw and at < len(block.raw) and (line := skipped.match(block.raw, at)) is not None:
-            at, number = line.end(), number + (line[1] is not None)
+            at = line.end()
+            found += [line[1][:1000]] if line[1] is not None else []
         sample = TextBlock(sample.raw + block.raw, sample.line, sample.offset) if sample.raw else block.after(at)
         if len(sample.raw) >= _SAMPLE_BYTES:
             break
-    return replace(sample, raw=sample.raw[: sample.raw.rfind(b"\n", 0, _SAMPLE_BYTES) + 1] or sample.raw), number
+    return replace(sample, raw=sample.raw[: sample.raw.rfind(b"\n", 0, _SAMPLE_BYTES) + 1] or sample.raw), found
 
 
 def _open(path: Path) -> BinaryIO:
@@ -276,6 +278,9 @@ class ColumnParser:
         self.path, self.syntax, self.columns, self.width, self.named = path, syntax, columns, width, named
         self.comments = self.first = self.first_id = 0
         """Comments left out so far; number of the first line, if it is data that might be a header; least id."""
+        self.dense = False  # whether ids are made dense
+        self.doubtful, self.counts = list[bytes](), [0, 0]
+        """Comments before the first edge with as many fields; line 1, if it may be the numbers of nodes and edges."""
 
     def parse(self, block: TextBlock) -> dict[str, Any]:
         """Return the columns of a block as numpy arrays, names as pyarrow arrays; empty if it has no records."""
@@ -344,6 +349,10 @@ class ColumnParser:
             for name, i in self.columns.items():
                 if (name == "weight" or not self.named) and not _fits(fields[i], name):
                     wanted, remedy = _WANTED[name]
+                    if name != "weight" and fields[i].lstrip("-").isdecimal():  # more than 64 bits
+                        if self.dense:
+                            raise OtherIdsError
+                        remedy = "make ids dense with --compact-ids"
                     remark = remark or ("; if this line is a header, say --header" if number == self.first else "")
                     problem = f"line {number}: expected {wanted}, found {quoted(fields[i])}"
                     raise InputError(f"{self.path}: {problem}; {remedy}{remark}")

@@ -1,7 +1,7 @@
 """Changes that the user asks for at import: to the edges, and random arrays of nodes; each is recorded.
 
-Weights, types, ids and features go with their edges: a reverse edge has those of its original, an added self loop has
-weight 1, type -1, id -1 and features of 0; ids are by default positions in the source. Cost: one pass each.
+Edge data go with their edges: a reverse edge has those of its original, an added self loop has weight 1, features of 0,
+NaN in other floats and -1 in other whole numbers; ids are by default positions in the source. Cost: one pass each.
 """
 
 from __future__ import annotations
@@ -145,9 +145,13 @@ def _add_loops(edge: EdgeData, num_nodes: int, context: ImportContext) -> None:
         added = (part.start + np.flatnonzero(missing[part]) for part in chunks(num_nodes, rows_of_chunk(column)))
         if name in ("src", "dst"):
             return column.dtype, chain(_pieces(column), added)
-        value = {"data.weight": 1, f"data.{EDGE_FEATURES}": 0}.get(name, -1)
-        values = (np.full((ids.size, *column.shape[1:]), value) for ids in added)
-        return np.dtype(np.int64) if value == -1 else column.dtype, chain(_pieces(column), values)
+        none = {"i": -1, "f": np.nan}.get(column.dtype.kind)
+        value = {"data.weight": 1, f"data.{EDGE_FEATURES}": 0}.get(name, none)
+        if value is None:
+            problem = f"--self-loops add: expected {name.removeprefix('data.')} that can be -1, found {column.dtype}"
+            raise InputError(f"{edge.where}: {problem}; convert it, for example with array.astype('int32')")
+        values = (np.full((ids.size, *column.shape[1:]), value, column.dtype) for ids in added)
+        return column.dtype, chain(_pieces(column), values)
 
     _rewrite(edge, edge.num_edges + int(np.count_nonzero(missing)), make_column, context)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 
 from tiering.errors import InputError
@@ -21,7 +22,7 @@ _NUMPY = (
     "import NAME, numpy; numpy.save('edge_index.npy', NAME.OPEN({path!r})['edge_index'][:])  # with the name of its "
     "array; then import the directory"
 )
-_KINDS = (  # what a file or directory is, its suffixes, how to convert it
+_KINDS = (  # what a file or directory is, its suffixes, or what lies inside the directory, how to convert it
     *((what, suffixes, _NETWORKX.replace("NAME", name)) for what, suffixes, name in (
         ("GraphML", ".graphml", "graphml"), ("GML", ".gml", "gml"), ("GEXF", ".gexf", "gexf"),
         ("Pajek", ".net .pajek", "pajek"), ("adjacency lists in text", ".adjlist", "adjlist"),
@@ -41,8 +42,18 @@ _KINDS = (  # what a file or directory is, its suffixes, how to convert it
     ("HDF5", ".h5 .hdf5 .hdf", _NUMPY.replace("NAME", "h5py").replace("OPEN", "File")),
     ("zarr", ".zarr", _NUMPY.replace("NAME", "zarr").replace("OPEN", "open")),
     ("safetensors", ".safetensors", _NUMPY.replace("NAME", "safetensors.numpy").replace("OPEN", "load_file")),
-    ("Lance", ".lance",
-     "import lance, pyarrow.parquet; pyarrow.parquet.write_table(lance.dataset({path!r}).to_table(), 'edges.parquet')"),
+    ("Lance", ".lance /_versions",
+     "import lance, pyarrow.dataset; table = lance.dataset({path!r}); pyarrow.dataset.write_dataset("
+     "table.to_batches(), 'edges', schema=table.schema, format='parquet')"),
+    ("a Delta table", "/_delta_log",  # its dataset refuses rows marked as deleted, which its list of files does not
+     "import deltalake, tiering; table = deltalake.DeltaTable({path!r}); table.to_pyarrow_dataset(); "
+     "tiering.import_graph(relations={{('node', 'to', 'node'): {{'file': table.file_uris()}}}}, out='G')"),
+    ("an Iceberg table", "/metadata/*.metadata.json",
+     "import glob, os, pyarrow.dataset, pyiceberg.table as table; pyarrow.dataset.write_dataset(table.StaticTable."
+     "from_metadata(max(glob.glob({path!r} + '/metadata/*.metadata.json'), key=os.path.getmtime)).scan()"
+     ".to_arrow_batch_reader(), 'edges', format='parquet')"),
+    ("a Hudi table", "/.hoodie",
+     "spark.read.format('hudi').load({path!r}).write.parquet('edges')  # in a session of Spark"),
     ("SQLite", ".sqlite .sqlite3 .db .db3",
      "import sqlite3, pandas; pandas.read_sql('select src, dst from edges', sqlite3.connect({path!r}))"
      ".to_parquet('edges.parquet')  # with the names of its table and columns"),
@@ -76,13 +87,25 @@ _KINDS = (  # what a file or directory is, its suffixes, how to convert it
 _BY_SUFFIX = {suffix: kind for kind in _KINDS for suffix in kind[1].split()}
 
 
+def refuse_table_formats(paths: Iterable[Path]) -> None:
+    """Refuse what lies in a directory of a format of tables: its files hold deleted and replaced rows, too."""
+    for folder in dict.fromkeys(chain.from_iterable((one.absolute(), *one.absolute().parents) for one in paths)):
+        for mark in _BY_SUFFIX:
+            if mark.startswith("/") and any(folder.glob(mark[1:])):
+                _refuse(folder, mark)
+
+
 def refuse_unread(paths: Iterable[Path]) -> None:
     """Refuse the first of some files or directories whose kind is known and not read; says how to convert it."""
     for path in paths:
         suffixes = [suffix.lower() for suffix in path.suffixes[-2:]]
         suffix = ".tar" if ".tar" in suffixes else (suffixes or [""])[-1]
         if suffix in _BY_SUFFIX:
-            what, _, command = _BY_SUFFIX[suffix]
-            shell, stem = (shlex.quote(str(one)) for one in (path, path.with_suffix("")))
-            convert = command.format(path=str(path), shell=shell, stem=stem)
-            raise InputError(f"{path}: expected a dataset, found {what}, which is not read; convert it: {convert}")
+            _refuse(path, suffix)
+
+
+def _refuse(path: Path, suffix: str) -> None:
+    what, _, command = _BY_SUFFIX[suffix]
+    shell, stem = (shlex.quote(str(one)) for one in (path, path.with_suffix("")))
+    convert = command.format(path=str(path), shell=shell, stem=stem)
+    raise InputError(f"{path}: expected a dataset, found {what}, which is not read; convert it: {convert}")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from glob import glob
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,11 +31,13 @@ PARSED = ("edgelist", "mtx", "npz", "parquet", "tables", "dgl")
 
 
 def table_files(options: Mapping[str, Any]) -> list[str]:
-    """Return the files of the tables that options name, those of edges first."""
+    """Return the files of the tables that options name, those of edges first; of patterns those that there are."""
     from tiering.datasets.options import ImportOptions
 
     parsed = ImportOptions.parse({name: options.get(name) for name in ("relation", "relations", "nodes")})
-    return [file for table in (*parsed.relation, *parsed.nodes) for file in table.files] if parsed.relation else []
+    names = [name for table in (*parsed.relation, *parsed.nodes) for name in table.files] if parsed.relation else []
+    found = ([] if Path(name).exists() else sorted(chain(*map(glob, name.split(",")))) for name in names)
+    return [file for name, files in zip(names, found, strict=True) for file in files or [name]]
 
 
 def scratch_of(options: Mapping[str, Any]) -> list[tuple[Path, str]]:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
-from itertools import chain, islice, takewhile
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,44 +17,55 @@ import numpy as np
 
 from tiering.artifacts.storage import require_file
 from tiering.datasets.edge_sink import EdgeSink, choose_columns, find_end_names
-from tiering.datasets.import_context import Detector, ImportContext, Reader, files_that
+from tiering.datasets.import_context import CHUNK, NODE, Detector, ImportContext, Reader, files_that
 from tiering.datasets.options import COLUMN_OPTIONS, NO_COMMENT, RAW_OPTIONS, TEXT_OPTIONS, ImportOptions, node_count
-from tiering.datasets.text import (
-    BANNER,
-    BLANK,
-    ColumnParser,
-    TextBlock,
-    TextSyntax,
-    find_data,
-    guess_delimiter,
-    is_mtx,
-    read_blocks,
-)  # fmt: skip
+from tiering.datasets.text import ColumnParser, TextBlock, TextSyntax, find_data, guess_delimiter, is_mtx, read_blocks
 from tiering.errors import InputError, quoted
 from tiering.formats.dataset import Dataset
 from tiering.formats.npy_file import read_start
 from tiering.text.progress import note
 
 _FIELDS, _SYMMETRIES = ("pattern", "real", "integer"), ("general", "symmetric")  # of matrices
-_NO_EDGES = re.compile(r"(readme|licen[cs]e|meta|num_nodes\.)", re.IGNORECASE)  # beginnings of names of other texts
+NO_EDGES = re.compile(r"(readme|licen[cs]e|meta|num_nodes\.)", re.IGNORECASE)  # beginnings of names of other texts
 SUFFIXES = (".txt", ".csv", ".tsv", ".edges", ".edgelist", ".el")
 Change = Callable[[dict[str, Any]], dict[str, Any]]  # of columns by name
-# Function from the syntax and the fields of the first two records to a parser, and whether the first is a header.
-MakeParser = Callable[[TextSyntax, list[str], list[str]], tuple[ColumnParser, bool]]
+# Function from the syntax, the fields of the first records and comments to a parser, and whether the first is a header.
+MakeParser = Callable[[TextSyntax, list[list[str]], list[bytes]], tuple[ColumnParser, bool]]
 _WHOLE = re.compile(r"[+-]?\d+")
 _COLUMN_NAME = re.compile(r"[A-Za-z_]*(_id|Id|ID|_name|Name|_key)|(?i:id|name|user|item|node)")
 NUMERIC = re.compile(r"\"?[+-]?(\.?\d.*|nan|inf|infinity)", re.IGNORECASE | re.DOTALL)
 
 
+class NoRowsError(InputError):
+    """A text has no lines but perhaps comments and a header."""
+
+
 def read_text(path: Path, context: ImportContext) -> EdgeSink:
-    """Return the sink with the edges of a text file; says how many lines were left out as comments."""
+    """Return the sink with the edges of a text file; says what was left out: comments, a first line of counts."""
     require_file(path, "a text file of edges")
     context.record_file(path)
     if is_mtx(path):
         raise InputError(f"{path}: expected edges, found a Matrix Market file, which counts from 1; give --format mtx")
     start, parser = find_start(path, context.options, partial(_make_parser, path, context))
-    sink = EdgeSink(path, context, weighted="weight" in parser.columns, named=parser.named)
+    refuse_doubtful(parser, parser.named)
+    sink = rest = EdgeSink(path, context, weighted="weight" in parser.columns, named=parser.named)
     read_edges(start, parser, sink)
+    (nodes, edges), is_edge = parser.counts, parser.width == 2  # or the line was left out, as it is short
+    if nodes < 1 or (is_edge and edges != sink.rows - 1):
+        return sink
+    if is_edge:
+        rest, parser.comments = EdgeSink(path, context, named=parser.named), 0
+        read_edges(start.after(start.raw.index(b"\n") + 1), parser, rest, dict)
+    known, line = rest.count_nodes(), f"the first line, {nodes} {edges}"
+    if edges == rest.rows and nodes in {*known, context.options.num_nodes.get(NODE)}:
+        note(f"note: {path}: {line}, is left out: so many nodes and edges follow (else: --no-header)")
+        return rest
+    if not is_edge:
+        parser.width = 2
+        parser.find_damage(start)
+    if (nodes > max(known) and edges > 2) or edges > CHUNK:  # of one or two edges the numbers are so by chance
+        found = f"expected an edge or numbers of nodes and edges, found {line}, before {edges} edges"
+        raise InputError(f"{path}: {found}; say --no-header if it is an edge, else --num-nodes {nodes}")
     return sink
 
 
@@ -92,7 +104,7 @@ def find_start(
     indent = rb"" if options.string_ids and options.delimiter != "space" else rb"[ \t]*"
     leading = indent + b"[%s]" % re.escape(marks or "\0").encode()
     start, comments = find_data(path, TextBlock(b""), leading, not newlines)
-    _require_edges(len(start.raw), path, comments)
+    _require_edges(len(start.raw), path, len(comments))
     sample, _ = TextSyntax("\t", comment=comment).without_comments(start.raw)
     delimiter = options.delimiter or guess_delimiter(sample, options.string_ids, newlines, str(path), narrow)
     syntax = TextSyntax(delimiter, newlines, comment)
@@ -102,26 +114,42 @@ def find_start(
             "on their line; leave it out, or name the --delimiter"
         )
     first = next(read_blocks(path, "reading edges", start, syntax)) if newlines else start
-    (_, record), second = islice(chain(syntax.records(first.raw, first.line), [(0, b"")]), 2)
-    syntax.refuse_open_quote(record, path, first.line)
-    parser, header = make(syntax, syntax.fields(record), syntax.fields(second[1]))
+    records = [record for _, record in islice(syntax.records(first.raw, first.line), 5000)]
+    syntax.refuse_open_quote(records[0], path, first.line)
+    parser, header = make(syntax, list(map(syntax.fields, records)), comments)
+    parser.comments, parser.first, parser.dense = len(comments), 0 if header else start.line, options.compact_ids
+    parser.first_id = options.first_id or -(2**63) * options.compact_ids
     if header:
-        start, more = find_data(path, first.after(len(record) + 1), leading, not newlines)
-        comments += more
-        _require_edges(len(start.raw), path, comments)
-    parser.comments, parser.first, parser.first_id = comments, 0 if header else start.line, options.first_id
+        start, comments = find_data(path, first.after(len(records[0]) + 1), leading, not newlines)
+        parser.comments += len(comments)
+        _require_edges(len(start.raw), path, parser.comments)
+    parser.doubtful = [one for one in comments if options.comment is None and len(syntax.fields(one)) == parser.width]
     return start, parser
 
 
+def refuse_doubtful(parser: ColumnParser, named: bool) -> None:
+    """Refuse a line before the first edge that may be a comment or, if ids are `named`, an edge."""
+    for line in parser.doubtful[:named]:
+        problem = f"found {quoted(text := line.decode(errors='replace').strip())}, which may be an edge between names"
+        remedy = f"say --comment '{text[0]}' if it is a comment, --comment none if it is an edge"
+        raise InputError(f"{parser.path}: expected to know whether a line is a comment, {problem}; {remedy}")
+
+
 def _make_parser(
-    path: Path, context: ImportContext, syntax: TextSyntax, fields: list[str], second: list[str]
+    path: Path, context: ImportContext, syntax: TextSyntax, records: list[list[str]], comments: list[bytes]
 ) -> tuple[ColumnParser, bool]:
     """Return a parser of the columns, chosen by the fields of the first records, and whether the first is a header."""
-    options, width = context.options, len(fields)
-    header = _has_header(fields, options, path)
+    options, fields, second = context.options, records[0], records[1] if len(records) > 1 else [""]
+    whole = context.format == "edgelist" and options.header is None and all(map(_WHOLE.fullmatch, fields))
+    counts = [int(field) for field in fields] if whole and len(fields) == 2 else [0, 0]
+    fields = second if counts[0] and counts[1] >= len(records) - 1 and len(second) > 2 else fields
+    header, width = fields is records[0] and _has_header(fields, records, options, path), len(fields)
     names = fields if header else list(map(str, range(width)))
-    stated = _states_ends(path, context)
-    ids = [k < 2 if stated else options.string_ids or _WHOLE.fullmatch(field) for k, field in enumerate(fields)]
+    stated = (0, 1) if _is_konect(path, context, comments) else find_titles(path, comments, syntax, width)
+    if stated and not header and options.src_column is options.dst_column is None:
+        options = replace(options, src_column=str(stated[0]), dst_column=str(stated[1]))
+    values = second if header and len(second) == width else fields
+    ids = [options.string_ids or _WHOLE.fullmatch(value) for value in values]
     named = any(column and not column.isdecimal() for column in (options.src_column, options.dst_column))
     pair = find_end_names(fields)
     guessed = header and not named and options.header is None and pair is None
@@ -144,31 +172,47 @@ def _make_parser(
         "columns": {name: shown_as[i] for name, i in columns.items()},
         **({"ignored_columns": unused} if unused else {}),
     }
-    return ColumnParser(path, syntax, columns, width, options.string_ids), header
+    parser = ColumnParser(path, syntax, columns, width, options.string_ids)
+    parser.counts = counts
+    return parser, header or fields is not records[0]
 
 
-def _states_ends(path: Path, context: ImportContext) -> bool:
-    """Return whether comments, as KONECT's first line and SNAP's ``# From To``, say that the first columns are ends."""
-    block = next(read_blocks(path, "reading the header", strict=False), TextBlock(b""))
-    text = block.raw[:10_000].decode(errors="replace").split("\n")
-    lines = list(takewhile(lambda line: line.startswith(("#", "%")), text))
-    konect = re.match(r"%\s*(sym|asym|bip)\b", lines[0]) if lines else None
-    if konect and konect[1] == "bip" and context.options.src_column is None:
+def find_titles(path: Path, comments: list[bytes], syntax: TextSyntax, width: int) -> tuple[int, int] | None:
+    """Return positions of the ends as comments name all columns, or the first two: SNAP's ``# FromNodeId ToNodeId``."""
+    texts = [line.strip(b"#% \t\r\n") for line in comments[:200]]
+    titles = [title for text in texts for title in (syntax.fields(text), text.decode(errors="replace").split())]
+    titles = [title if len(title) == width else title[:2] for title in titles]
+    ends = {(title.index(pair[0]), title.index(pair[1])) for title in titles if (pair := find_end_names(title))}
+    if len(ends) > 1:
+        raise InputError(f"{path}: expected one order of ends in comments, found two; say --src-column, --dst-column")
+    return min(ends, default=None) if width > 1 else None
+
+
+def _is_konect(path: Path, context: ImportContext, comments: list[bytes]) -> bool:
+    """Return whether the first comment is KONECT's first line, after which the first two columns are ends."""
+    konect = re.match(rb"%\s*(sym|asym|bip)\b", comments[0]) if comments else None
+    if konect and konect[1] == b"bip" and context.options.src_column is None:
         problem = "expected edges between nodes of one kind, found a bipartite graph of KONECT"
         raise InputError(f"{path}: {problem}; say --relation left:to:right={path}:0,1")
-    if konect and konect[1] == "sym" and not context.options.reverse_edges:
+    if konect and konect[1] == b"sym" and not context.options.reverse_edges:
         context.warn(f"{path}: the graph is undirected, each edge is there once; --reverse-edges adds the other way")
-    titles = [line.strip("#% ").split() for line in lines]
-    return konect is not None or any(find_end_names(title) == tuple(title[:2]) for title in titles)
+    return konect is not None
 
 
 def _require_edges(size: int, path: Path, comments: int) -> None:
     if size == 0:
         besides = f" but {comments} comments (--comment none takes them for edges)" if comments else ""
-        raise InputError(f"{path}: expected edges, found none{besides}; was a download interrupted?")
+        raise NoRowsError(f"{path}: expected edges, found none{besides}; was a download interrupted?")
 
 
-def _has_header(fields: list[str], options: ImportOptions, path: Path) -> bool:
+def heads_numbers(records: list[list[str]]) -> bool:
+    """Return whether the first record has an empty cell or a word in a column where all others have numbers."""
+    first, *others = records
+    words = [k for k, field in enumerate(first) if not NUMERIC.fullmatch(field)]
+    return others != [] and any(all(NUMERIC.fullmatch("".join(one[k : k + 1])) for one in others) for k in words)
+
+
+def _has_header(fields: list[str], records: list[list[str]], options: ImportOptions, path: Path) -> bool:
     """Return whether the first line is a header: no id looks like a number; of names, it has usual names of columns."""
     if options.header is not None:
         return options.header
@@ -179,9 +223,9 @@ def _has_header(fields: list[str], options: ImportOptions, path: Path) -> bool:
         if (pair := find_end_names(fields)) is None and all(map(_COLUMN_NAME.fullmatch, fields[:2])):
             problem = f"expected to know whether the first line is a header, found {quoted(' '.join(fields[:2]))}"
             raise InputError(f"{path}: {problem}; say --header and name --src-column and --dst-column, or --no-header")
-        return pair is not None
+        return pair is not None or (fields[0] == "" and heads_numbers([one[:1] for one in records]))
     ends = [position if column is None else int(column[:9]) for position, column in enumerate(asked)]
-    return not any(NUMERIC.fullmatch(fields[end]) for end in ends if end < len(fields))
+    return heads_numbers(records) or not any(NUMERIC.fullmatch(fields[end]) for end in ends if end < len(fields))
 
 
 def _open_matrix(path: Path, context: ImportContext) -> Dataset:
@@ -194,7 +238,7 @@ def _open_matrix(path: Path, context: ImportContext) -> Dataset:
         has = "this one has no values: leave it out" if width == 2 else "say value"
         raise InputError(f"{path}: --weight-column: expected value, found {quoted(asked)}; {has}")
     columns = {"src": 0, "dst": 1, **({} if asked is None else {"weight": 2})}
-    parser = ColumnParser(path, TextSyntax(BLANK, comment="%"), columns, width)
+    parser = ColumnParser(path, TextSyntax("space", comment="%"), columns, width)
     sink, taken = EdgeSink(path, context, weighted=asked is not None), 0
 
     def shift_ids(read: dict[str, Any]) -> dict[str, Any]:
@@ -223,7 +267,7 @@ def _read_header(path: Path) -> tuple[str, str, int, int, TextBlock]:
     """Return kinds of values and of symmetry, numbers of nodes and entries, and the lines after."""
     first = next(read_blocks(path, "reading the header"), TextBlock(b"")).raw.split(b"\n", 1)[0]
     banner = first[:200].decode(errors="replace").lower().split()
-    kinds = [f"{BANNER.decode().lower()} matrix coordinate {field} {way}" for field in _FIELDS for way in _SYMMETRIES]
+    kinds = [f"%%matrixmarket matrix coordinate {field} {way}" for field in _FIELDS for way in _SYMMETRIES]
     if " ".join(banner) not in kinds:
         raise InputError(
             f"{path}: expected a first line of %%MatrixMarket matrix coordinate, {'/'.join(_FIELDS)}, "
@@ -256,9 +300,9 @@ def _add_reversed(columns: dict[str, Any]) -> dict[str, Any]:
     return {**twice, "src": np.where(reverse, dst, src), "dst": np.where(reverse, src, dst)}
 
 
-def _texts_inside(folder: Path) -> list[Path]:
+def texts_inside(folder: Path) -> list[Path]:
     """Return the texts of a directory that may hold its edges: of other names than .txt, if there are any."""
-    texts = files_that(lambda file: is_edge_list(file) and not _NO_EDGES.match(file.name))(folder)
+    texts = files_that(lambda file: is_edge_list(file) and not NO_EDGES.match(file.name))(folder)
     return [file for file in texts if ".txt" not in file.suffixes] or texts
 
 
@@ -267,9 +311,9 @@ def _is_named_mtx(path: Path) -> bool:
 
 
 READER = Reader(
-    lambda path, context: read_text(context.choose_file(path, _texts_inside, "edges"), context).finish(),
+    lambda path, context: read_text(context.choose_file(path, texts_inside, "edges"), context).finish(),
     COLUMN_OPTIONS | TEXT_OPTIONS | RAW_OPTIONS,
-    directory=Detector("a text of edges", lambda p: _texts_inside(p) and not (p / "indptr.npy").exists()),
+    directory=Detector("a text of edges", lambda p: texts_inside(p) and not (p / "indptr.npy").exists()),
     file=Detector(f"text ({', '.join(SUFFIXES)}, also .gz)", is_edge_list),
 )
 MTX_READER = Reader(

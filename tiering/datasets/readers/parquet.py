@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pa_parquet
 
 from tiering.artifacts.storage import entries, file_exists, is_folder, require_file
@@ -21,8 +22,9 @@ from tiering.datasets import edge_sink
 from tiering.datasets.edge_sink import DTYPES, EdgeSink, check_values
 from tiering.datasets.edges import LargestId
 from tiering.datasets.import_context import CHUNK, Detector, ImportContext, Reader, one_line
-from tiering.datasets.name_ids import is_text
+from tiering.datasets.name_ids import ID_KINDS, OtherIdsError, is_text, whole_ids
 from tiering.datasets.options import COLUMN_OPTIONS, RAW_OPTIONS
+from tiering.datasets.unread import refuse_table_formats
 from tiering.errors import InputError
 from tiering.formats.dataset import Dataset
 from tiering.formats.npy_file import read_start
@@ -36,17 +38,18 @@ _WHAT = "a parquet file of edges"
 _DAMAGES = (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError, OverflowError)
 
 
-def _files_inside(path: Path) -> list[Path]:
+def files_inside(path: Path) -> list[Path]:
     """Return the files of a directory; where there are none, those of partitions (``key=value``) or of ``data``."""
     visible = [entry for entry in entries(path) if not entry.name.startswith((".", "_"))]
     files = [entry for entry in visible if entry.suffix.lower() in SUFFIXES and file_exists(entry, _WHAT)]
     inner = [entry for entry in visible if entry.is_dir() and ("=" in entry.name or entry.name == "data")]
-    return files or [file for folder in inner for file in _files_inside(folder)]
+    return files or [file for folder in inner for file in files_inside(folder)]
 
 
 def _open_parquet(path: Path, context: ImportContext) -> Dataset:
     folder = is_folder(path)
-    files = _files_inside(path) if folder else [path]
+    files = files_inside(path) if folder else [path]
+    refuse_table_formats(files if folder else ())
     for file in files or [path / "*.parquet"]:
         require_file(file, _WHAT)
     chosen, rows, named = _describe(files, context)
@@ -60,6 +63,8 @@ def _open_parquet(path: Path, context: ImportContext) -> Dataset:
     if sum(rows) == 0:
         raise InputError(f"{path}: expected edges, found none in {', '.join(file.name for file in files[:8])}")
 
+    dense = context.options.compact_ids
+
     def read_all() -> EdgeSink:
         sink = EdgeSink(path, context, weighted="weight" in chosen, named=named)
         with progress(sum(rows), "reading edges", "edge", scale=True) as bar:
@@ -68,7 +73,7 @@ def _open_parquet(path: Path, context: ImportContext) -> Dataset:
                 for _, batch in read_batches(file, list(chosen.values())):
                     columns = {content: batch.column(column) for content, column in chosen.items()}
                     for content in columns if not named else ["weight"] * ("weight" in columns):
-                        columns[content] = _numbers(columns[content], where[content], sink.rows, content)
+                        columns[content] = _numbers(columns[content], where[content], sink.rows, content, dense)
                     sink.append(columns, where)
                     bar.update(batch.num_rows)
         return sink
@@ -86,7 +91,7 @@ def _open_parquet(path: Path, context: ImportContext) -> Dataset:
 READER = Reader(
     _open_parquet,
     takes=COLUMN_OPTIONS | RAW_OPTIONS,
-    directory=Detector("*.parquet (parquet)", lambda path: bool(_files_inside(path))),
+    directory=Detector("*.parquet (parquet)", lambda path: bool(files_inside(path))),
     file=Detector(f"parquet ({', '.join(SUFFIXES)})", lambda path: is_parquet(path)),
 )
 
@@ -119,7 +124,8 @@ def _describe(files: list[Path], context: ImportContext) -> tuple[dict[str, str]
             kind = schema.field(column).type
             if name == "weight" and not (pa.types.is_floating(kind) or pa.types.is_integer(kind)):
                 raise InputError(f"{file}: column {column}: expected numbers as weights, found {kind}; convert it")
-            if name != "weight" and not (is_text(kind) if named else pa.types.is_integer(kind)):
+            whole = pa.types.is_integer(kind) or (pa.types.is_decimal(kind) and kind.scale == 0)
+            if name != "weight" and not (is_text(kind) if named else whole):
                 alike = f"names, as those of {chosen['src']} ({schema.field(chosen['src']).type})"
                 wanted = alike if named else "whole numbers, or names in both columns"
                 raise InputError(
@@ -214,14 +220,19 @@ def read_batches(
                 raise InputError(f"{file}: {damage}; get the file again")
 
 
-def _numbers(column: Any, where: str, first: int, held: str) -> npt.NDArray[Any]:
-    """Return the values of a piece of a column, of which the first has number `first`; `where` is for messages."""
+def _numbers(column: Any, where: str, first: int, held: str, dense: bool = False) -> npt.NDArray[Any]:
+    """Return the values of a piece of a column from number `first` on; `OtherIdsError` if `dense` ids are no int64."""
     if column.null_count:
         row = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
         raise InputError(f"{where}: expected a number in each row, found null at edge {first + row}; fill or remove it")
+    try:
+        column = column if held == "weight" else whole_ids(column, ID_KINDS[0])
+    except OtherIdsError:
+        if dense:
+            raise
+        found = f"found {max(pc.min_max(column).as_py().values(), key=abs)}"
+        raise InputError(f"{where}: expected ids below 2^63, {found}; make ids dense with --compact-ids") from None
     values: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
-    if held != "weight" and values.dtype == np.uint64 and int(values.max(initial=0)) >= 2**63:
-        raise InputError(f"{where}: expected ids below 2^63, found {int(values.max())}; map the ids to 0, 1, 2...")
     return values
 
 

@@ -5,42 +5,29 @@ Cost: one pass over the files, and for each type a sort on disk as `tiering.data
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from glob import glob
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import pyarrow.compute as pc
 
-from tiering.artifacts.storage import entries
 from tiering.datasets.arrays import SourceArray
-from tiering.datasets.edges import check_weights
-from tiering.datasets.import_context import RELATION, Detector, GrowingFile, ImportContext, Reader, chunks, first_wrong
-from tiering.datasets.name_ids import NameIds, decode_numbers
-from tiering.datasets.nodes import LabelArray, NodeArrays, make_dataset
-from tiering.datasets.options import COLUMN_OPTIONS, TABLE_OPTIONS, TEXT_OPTIONS, TIME_OPTIONS
-from tiering.datasets.readers import edge_list, parquet
-from tiering.datasets.table_files import Column, TableFile, number_labels, refuse_unknown
-from tiering.datasets.table_specs import (
-    ROW,
-    TIME,
-    TableSpec,
-    clean_name,
-    graphstorm_tables,
-    neo4j_tables,
-    neo4j_types,
-    strip_type,
-)
-from tiering.datasets.text import read_blocks
-from tiering.errors import InputError, MissingError, quoted
+from tiering.datasets.edges import LargestId, check_weights
+from tiering.datasets.import_context import Detector, GrowingFile, ImportContext, Reader, chunks, first_wrong
+from tiering.datasets.name_ids import ID_KINDS, NameIds, OtherIdsError, decode_numbers
+from tiering.datasets.nodes import LabelArray, NodeArrays, make_dataset, read_arrays_beside
+from tiering.datasets.options import COLUMN_OPTIONS, RAW_OPTIONS, TABLE_OPTIONS, TEXT_OPTIONS
+from tiering.datasets.table_files import Column, TableFile, find_splits, number_labels
+from tiering.datasets.table_sources import find_tables, is_typed
+from tiering.datasets.table_specs import ROW, TIME, TableSpec, clean_name, strip_type
+from tiering.errors import InputError, quoted
 from tiering.formats.dataset import Dataset, EdgeData
 from tiering.formats.names import NameTable
-from tiering.formats.npy_file import read_start
 from tiering.formats.times import convert_exact
 from tiering.text.progress import note
 
@@ -84,6 +71,16 @@ class _Table:
         self.codes = self.codes or context.scratch.growing_file(np.int64)
         self.codes.append(np.array([*codes, -1])[encoded.indices.fill_null(len(codes)).to_numpy()])
 
+    def report(self, context: ImportContext) -> None:
+        """Warn of rows that lack a value; `InputError` if all rows lack an end."""
+        if self.lacking and "id" in self.spec.ends:
+            context.warn(f"{self.where}: {self.lacking} rows lack a value of a feature: it is NaN")
+        elif self.lacking:
+            text = f"{self.where}: {self.lacking} rows lack an id of an end: they are no edges of {self.spec.described}"
+            if not self.count:
+                raise InputError(f"{text}, and there are no others; name the columns of ids")
+            context.warn(text)
+
     def add_numbers(self, name: str, values: npt.NDArray[Any], context: ImportContext) -> None:
         """Add values at the end of a column, int64 or float32; float64 once a whole number does not do."""
         file, blocks = self.numbers.get(name) or context.scratch.growing_file(values.dtype), [values]
@@ -99,103 +96,56 @@ class _Table:
 
 
 def _open_tables(path: Path, context: ImportContext) -> Dataset:
-    tables = _find_tables(path, context)
+    found, plain = find_tables(path, context)
+    tables = [_Table(*one) for one in found]
     columns: dict[str, list[str]] = {}  # keys of the columns of ids of each node type
-    named: set[str] = set()
+    kinds: dict[str, Any] = {}  # their kinds, see ID_KINDS
     for table in tables:
         for role, node_type in table.spec.ends.items():
             columns.setdefault(node_type, []).append(table.key(role))
-            if context.options.string_ids or any(file.holds_names(role) for file in table.files):
-                named.add(node_type)
-    sorters = {node_type: NameIds(context.scratch, keys, len(columns)) for node_type, keys in columns.items()}
+            named = context.options.string_ids or any(file.holds_names(role) for file in table.files)
+            kinds[node_type] = pa.string() if named else kinds.get(node_type, ID_KINDS[0])
+    sorters: dict[str, NameIds] = {}
+    while not sorters:  # what ids are is known when all of a type are read: if they are others, from the beginning
+        tables = [_Table(*one) for one in found]
+        sorters = {node_type: NameIds(context.scratch, keys, len(columns)) for node_type, keys in columns.items()}
+        try:
+            for table in tables:
+                (_read_nodes if "id" in table.spec.ends else _read_edges)(table, sorters, kinds, context)
+        except OtherIdsError:
+            sorters = {}
+            context.scratch.close()
     for table in tables:
-        (_read_nodes if "id" in table.spec.ends else _read_edges)(table, sorters, named, context)
+        table.report(context)
     nodes = {table.spec.owner[0]: table for table in tables if "id" in table.spec.ends}
     numbered: dict[str, _Numbering] = {}
     for t, sorter in sorters.items():
         where = nodes[t].where if t in nodes else f"ids of {t} in edges"
-        numbered[t] = _Numbering(t, where, nodes.get(t), *sorter.finish(), t in named)
+        numbered[t] = _Numbering(t, where, nodes.get(t), *sorter.finish(), kinds[t])
         numbered[t].number(context)
     edges = [one for table in tables if "src" in table.spec.ends for one in _make_edges(table, numbered, context)]
-    arrays = {t: _make_nodes(numbered[t], context) for t in sorted(columns)}
+    beside = read_arrays_beside(edges[0] if len(edges) == 1 else None, context) if plain else NodeArrays()
+    arrays = {t: _make_nodes(numbered[t], beside if plain else NodeArrays(), context) for t in sorted(columns)}
     dataset = make_dataset(path.name.split(".")[0] or "tables", arrays, edges, context)
     for t, numbering in numbered.items():
         dataset.nodes[t].names, dataset.nodes[t].extra = numbering.names, dataset.nodes[t].extra | numbering.extra
     return dataset
 
 
-def _find_tables(path: Path, context: ImportContext) -> list[_Table]:
-    """Return the tables that the options name, or headers of Neo4j's, or a configuration of GraphStorm."""
-    options, specs = context.options, [*context.options.nodes, *context.options.relation]
-    tables: list[_Table] = []
-    if not options.relation and path.suffix == ".json":
-        specs = graphstorm_tables(path, context.warn)
-        context.record_file(path)
-    elif not options.relation:
-        texts = filter(_is_table, entries(path)) if path.is_dir() else [path]
-        specs += neo4j_tables({text: neo4j_header(text) for text in texts})
-        specs += [TableSpec(RELATION, (), {})] if len(specs) == len(options.nodes) and not path.is_dir() else []
-    if not any("src" in spec.ends for spec in specs):
-        raise InputError(f"{path}: expected tables of edges, found none; name them with --relation SRC:NAME:DST=FILE")
-    for spec in specs:
-        if any(spec.owner == table.spec.owner for table in tables):
-            raise InputError(f"{spec.described}: named twice; give all files of it at once")
-        paths = [file for name in spec.files for file in _find_files(name, path)] or [path]
-        files = [TableFile(file, spec, context) for file in paths]
-        rows_of_nodes = {file.path for table in tables if "id" in table.spec.ends for file in table.files}
-        for file in files if "src" in spec.ends else ():
-            if file.path in rows_of_nodes:  # foreign keys of nodes: times in the table are the nodes'
-                file.columns["time"] = []
-        tables.append(_Table(spec, files))
-        file = files[0]
-        used = {role: names for role, names in file.columns.items() if names}
-        unused = [name for name in file.names if name not in chain(*used.values())]
-        entry = {"table": spec.described, "files": list(map(str, paths)), "columns": used, "header": file.header}
-        context.notes.setdefault("tables", []).append({**entry, "ignored_columns": unused})
-    refuse_unknown(options, [file for table in tables for file in table.files])
-    if path.is_dir():
-        context.record_ignored(entries(path))
-    return tables
-
-
-def _find_files(name: str, source: Path) -> list[Path]:
-    """Return the files of a path, a directory of parts or a pattern, next to the source or in the current directory."""
-    for folder in (source if source.is_dir() else source.parent, Path()):
-        path = folder / name
-        inside = path.rglob("*") if path.is_dir() else map(Path, glob(str(path)))  # noqa: PTH207 - absolute patterns too
-        files = sorted(filter(_is_table, inside)) if path.is_dir() else sorted(inside)
-        if files := [path] if path.is_file() else files:
-            return files
-    raise MissingError(f"{name}: no such table; check the path")
-
-
-def _is_table(path: Path) -> bool:
-    named = any(suffix.lower() in (*edge_list.SUFFIXES, *parquet.SUFFIXES) for suffix in path.suffixes[-2:])
-    return named and not path.name.startswith((".", "_")) and path.is_file()
-
-
-def neo4j_header(path: Path) -> list[str]:
-    """Return the first line of a text as names of columns, if it is a header of Neo4j's import."""
-    if parquet.is_parquet(path) or not edge_list.is_edge_list(path):
-        return []
-    block = next(read_blocks(path, "reading the header", strict=False), None)
-    line = b"" if block is None else block.raw.split(b"\n", 1)[0][:10_000]
-    columns = re.split(r"[,;|\t]", line.decode(errors="replace").replace('"', "").strip())
-    return columns if {"id", "src", "dst"} & set(neo4j_types(columns)) else []
-
-
-def _read_nodes(table: _Table, sorters: dict[str, NameIds], named: set[str], context: ImportContext) -> None:
+def _read_nodes(table: _Table, sorters: dict[str, NameIds], kinds: dict[str, Any], context: ImportContext) -> None:
     [node_type] = table.spec.owner
     for rows, columns in table.pieces():
         [column] = columns["id"]
-        ids = column.ids(node_type in named)
+        ids = column.ids(kinds, node_type)
         column.refuse_nulls(ids, "an id in each row")
         sorters[node_type].append(table.key("id"), ids, column.where, column.row)
         table.count += rows
         for label in columns["label"]:
             table.add_classes(label.strings(), "labels", label.where, context)
+        for split in columns["split"]:
+            table.add_numbers("split", split.split_codes(), context)
         if columns["features"]:
-            block = np.concatenate([one.rows() for one in columns["features"]], axis=1).astype(np.float32)
+            block = np.concatenate([one.rows() for one in columns["features"]], axis=1)
             table.dim = table.dim or block.shape[1]
             if block.shape[1] != table.dim:
                 problem = f"expected {table.dim} values of features, found {block.shape[1]} from row {column.row} on"
@@ -204,13 +154,11 @@ def _read_nodes(table: _Table, sorters: dict[str, NameIds], named: set[str], con
             table.lacking += int(np.isnan(block).any(axis=1).sum())
         for time in columns["time"]:
             table.add_numbers(TIME, time.times(context), context)
-    if table.lacking:
-        context.warn(f"{table.where}: {table.lacking} rows lack a value of a feature: it is NaN")
 
 
-def _read_edges(table: _Table, sorters: dict[str, NameIds], named: set[str], context: ImportContext) -> None:
+def _read_edges(table: _Table, sorters: dict[str, NameIds], kinds: dict[str, Any], context: ImportContext) -> None:
     for rows, columns in table.pieces():
-        ids = {role: columns[role][0].ids(node_type in named) for role, node_type in table.spec.ends.items()}
+        ids = {role: columns[role][0].ids(kinds, node_type) for role, node_type in table.spec.ends.items()}
         valid = pc.and_(ids["src"].is_valid(), ids["dst"].is_valid())
         for role, node_type in table.spec.ends.items():
             column = columns[role][0]
@@ -230,11 +178,6 @@ def _read_edges(table: _Table, sorters: dict[str, NameIds], named: set[str], con
             table.add_numbers(context.time_name or TIME, column.times(context)[chosen], context)
         table.count += valid.true_count
         table.lacking += rows - valid.true_count
-    if table.lacking:
-        text = f"{table.where}: {table.lacking} rows lack an id of an end: they are no edges of {table.spec.described}"
-        if not table.count:
-            raise InputError(f"{text}, and there are no others; name the columns of ids")
-        context.warn(text)
 
 
 @dataclass
@@ -246,33 +189,44 @@ class _Numbering:
     table: _Table | None
     ranks: Mapping[str, Ids]  # by key of a column of ids: positions among `known`
     known: NameTable  # ids of the source, ascending
-    is_text: bool
+    kind: Any  # of ID_KINDS
     count: int = 0
     ids: Ids | None = None  # of each rank, -1 for none; ``None``: the rank itself
     names: NameTable | None = None
+    largest: LargestId | None = None  # of ids that stay as they are
     extra: dict[str, Ids] = field(default_factory=dict)
 
     def number(self, context: ImportContext) -> None:
         """Set the ids, and names or the node array of original ids."""
-        self.count, asked = len(self.known), context.options.num_nodes.get(self.node_type)
+        options, self.count = context.options, len(self.known)
+        asked = options.num_nodes.get(self.node_type)
         order = None if self.table is None else self._order_by_table(self.table, context)
-        if self.is_text:
+        if self.kind == pa.string():
+            if options.first_id:
+                raise InputError("--first-id: names are numbered 0, 1, 2... in any case; leave it out")
             sorted_alike = order is None or self.ids is None or _is_range(self.ids)
             self.names = self.known if sorted_alike else replace(self.known, ids=self.ids, ranks=order)
             return
-        values = decode_numbers(self.known)
+        values = decode_numbers(self.known, self.kind)
         least, most = (int(values[0]), int(values[-1])) if values.size else (0, -1)
-        is_plain = not (context.options.relation or context.options.nodes)
-        if asked is None and is_plain and least >= 0 and most < 16 * values.size:
-            asked = most + 1  # ids of one plain table stay as they are
-        if order is None and asked is not None:
+        if (first := options.first_id) and least < first:
+            problem = f"expected ids from {first} (--first-id), found {least}"
+            raise InputError(f"{self.where}: {problem}; correct the file or the option")
+        kept = context.folder is not None or first or most < 16 * values.size
+        if asked is None and least >= 0 and kept and not (options.relation or options.nodes or options.compact_ids):
+            asked = most - first + 1  # ids of one plain table stay as they are
+            self.largest = LargestId(most - first, f"{self.where}: id {most}", least - first)
+        if order is None and asked is not None and not options.compact_ids:
+            values, least, most = values - first if first else values, least - first, most - first
             if wrong := [value for value in (most, least) if values.size and not 0 <= value < asked]:
                 problem = f"--num-nodes says {asked}, ids 0..{asked - 1}, but id {wrong[0]} occurs"
                 raise InputError(f"{self.where}: {problem}; correct it, or leave it out")
             self.ids, self.count = values, asked
             return
         values = values if order is None else context.scratch.gather(values, order)
-        if not _is_range(values):
+        if options.compact_ids:
+            context.notes["compact_ids"] = {"nodes": self.count, "largest": most}
+        if options.compact_ids or not _is_range(values):
             self.extra = {"original_id": values}
             how = "in ascending order" if order is None else "in the order of their table"
             note(f"note: ids of {self.node_type} are numbered {how}; original_id holds those of the source")
@@ -316,16 +270,23 @@ class _Numbering:
 
     def _spell(self, rank: int) -> str:
         name = self.known.encoded(rank)
-        return repr(name.decode() if self.is_text else int.from_bytes(name, "big") - (1 << 63))
+        sign = (1 << 63) * (self.kind == pa.int64())
+        return repr(name.decode() if self.kind == pa.string() else int.from_bytes(name, "big") - sign)
 
 
 def _is_range(values: Ids) -> bool:
     return all((values[part] == np.arange(part.start, part.stop)).all() for part in chunks(values.size))
 
 
-def _make_nodes(numbering: _Numbering, context: ImportContext) -> NodeArrays:
-    """Return number, features and labels of a type; nodes that edges add have features of 0 and no label."""
-    arrays, table = NodeArrays(counts=[(numbering.where, numbering.count)]), numbering.table
+def _make_nodes(numbering: _Numbering, arrays: NodeArrays, context: ImportContext) -> NodeArrays:
+    """Add number, features and labels of a type; nodes that edges add have features of 0 and no label."""
+    table = numbering.table
+    known = numbering.extra.get("original_id"), numbering.names, context.options.first_id
+    arrays.splits = {name: split.renumber(*known) for name, split in arrays.splits.items()}
+    if numbering.largest is not None and arrays.counts:
+        arrays.largest = numbering.largest
+    else:
+        arrays.counts.append((numbering.where, numbering.count))
     if table is not None and "rows" in table.numbers:
         for _ in range(numbering.count - table.count):
             table.numbers["rows"].append(np.zeros(table.dim, np.float32))
@@ -336,6 +297,8 @@ def _make_nodes(numbering: _Numbering, context: ImportContext) -> NodeArrays:
         if numbering.count != table.count:
             added = f"found none of the {numbering.count - table.count} that edges alone name"
             raise InputError(f"{table.where}: expected a time of each {numbering.node_type}, {added}; add them to it")
+    if table is not None and "split" in table.numbers:
+        arrays.splits = find_splits(table.numbers["split"].finish(), table.where)
     if table is not None and table.codes is not None:
         labels = number_labels(
             table.codes.finish(), list(table.classes), (numbering.node_type, numbering.count), context
@@ -385,15 +348,9 @@ def _group(
     return out, bounds.tolist()
 
 
-def _is_typed(path: Path) -> bool:
-    if path.is_dir():
-        return any(map(neo4j_header, filter(_is_table, entries(path))))
-    return bool(neo4j_header(path)) or (path.suffix == ".json" and b'"source_id_col"' in read_start(path, 1 << 20))
-
-
 READER = Reader(
     _open_tables,
-    (COLUMN_OPTIONS - {"compact_ids", "first_id"}) | TEXT_OPTIONS | TABLE_OPTIONS | TIME_OPTIONS | {"label"},
-    Detector("Neo4j's import files (:ID, :START_ID)", _is_typed),
-    Detector("a Neo4j import file, a GraphStorm .json", _is_typed),
+    COLUMN_OPTIONS | TEXT_OPTIONS | TABLE_OPTIONS | RAW_OPTIONS | {"label"},
+    Detector("Neo4j's import files (:ID, :START_ID)", is_typed),
+    Detector("a Neo4j import file, a GraphStorm .json", is_typed),
 )

@@ -14,6 +14,7 @@ import xxhash
 from tiering.errors import InputError, ModelError
 from tiering.formats.embeddings import RowsEntry
 from tiering.loader.inference.blocks import InferenceBlock
+from tiering.loader.inference.degrees import Degrees
 from tiering.memory import own_memory, release_unused
 
 if TYPE_CHECKING:
@@ -41,6 +42,10 @@ class Layer:
     """Neighbours of each destination: -1 all, else as many are drawn as a model was trained with."""
     neighbours: bool = True
     """Whether the function reads neighbours; else blocks have no edges."""
+    edge_data: bool = True
+    """Whether the function may read edge data (`InferenceBlock.edge_data`), where the graph has some."""
+    degrees: Degrees | None = None
+    """How degrees of the whole graph become `InferenceBlock.factors`, for graphs of one relation."""
 
 
 def run_function(layer: Layer, number: int, block: InferenceBlock, x: Rows) -> torch.Tensor | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,9 +22,12 @@ from tiering.errors import BudgetError, InputError, ModelError
 from tiering.formats.embeddings import PAGE_BYTES, ROWS, Embeddings, RowsEntry
 from tiering.formats.layout import CODEC, TIERS, Layout, image_name
 from tiering.formats.ssd_rows import SsdRows
+from tiering.loader.adapters import edge_names
 from tiering.loader.batches.pipeline import StageError
-from tiering.loader.inference.blocks import InferenceBlock, NodeRuns, cut_runs, needed_nodes
-from tiering.loader.inference.layers import as_layers, check_values, digest_layers, measured, run_function
+from tiering.loader.inference.blocks import GraphValues, InferenceBlock, NodeRuns, cut_runs, needed_nodes
+from tiering.loader.inference.company import in_other_company, refuse_changed
+from tiering.loader.inference.fitness import refuse_unfit
+from tiering.loader.inference.layers import as_layers, check_values, digest_layers, measured, modules_of, run_function
 from tiering.loader.tables.delivery import Delivery
 from tiering.loader.targets import find_nodes
 from tiering.memory import Budget, own_memory, parse_memory, release_unused
@@ -63,6 +67,11 @@ class Inference:
         self._kept: Any = None  # the loader
         self._digests, self._layers = digest_layers(layers), as_layers(layers)
         self._limit, edges = parse_memory(memory), whole(1, 1 << 62, "a whole number of at least 1")(edges, "edges")
+        for number, layer in enumerate(self._layers):
+            for name, module in modules_of(layer.function):
+                parts: Any = getattr(module, "named_modules", dict)()
+                refuse_unfit(f"layer {number}: ", ((f"{name}.{part}".strip("."), own) for part, own in parts))
+        self._values = self._read_graph()
         self._asked: dict[str, Any] | None = None
         if nodes is not None:
             name, ids, _ = find_nodes(self._graph, nodes, None, "nodes")
@@ -80,9 +89,29 @@ class Inference:
         self._recorded = {
             "torch": torch.__version__, "device": str(device), "edges": edges,
             "dtype": dtype, "nodes": chosen, "parameters": self._digests,
-            "layers": [[str(layer.fanouts), layer.neighbours] for layer in self._layers],
+            "layers": [
+                [str(layer.fanouts), layer.neighbours, bool(values.edge_data), list(layer.degrees or ())]
+                for layer, values in zip(self._layers, self._values, strict=True)
+            ],
             "tables": [{t: entry.to_json() for t, entry in table.items()} for table in self._tables],
         }  # fmt: skip
+
+    def _read_graph(self) -> list[GraphValues]:
+        """Return by layer what its functions read of the graph in addition to edges; count degrees, once each."""
+        graph = self._graph
+        names, factors = edge_names(graph, None, False), dict[Any, Any]()
+        data = {
+            r: {name: own[name] for name in names if name in own}
+            for r in graph.relations
+            for own in [graph.edge_data(r)]
+        }
+        for degrees in dict.fromkeys(layer.degrees for layer in self._layers if layer.degrees is not None):
+            factors[degrees] = degrees.factors(graph, parse_memory(self._limit.limit))
+        none = dict[Any, Any]()
+        return [
+            GraphValues(data if layer.edge_data and layer.neighbours and names else none, factors.get(layer.degrees))
+            for layer in self._layers
+        ]
 
     def _plan_table(self, number: int) -> None:
         """Find a layer's output by its first block of each type, of ones, and the memory that its largest takes."""
@@ -232,14 +261,20 @@ class Inference:
                     continue
                 reached = int(np.searchsorted(run.ids, done)) if gaps and run.ids is not None else done
                 rest = run.since(min(run.block_of(reached), len(run.edges) - 1))
-                at = int(rest.bounds[0])
+                at, checked = int(rest.bounds[0]), len(run.edges) < 2
                 for block, x in self._blocks(source, number, rest, memory=budget):
                     rows = run_function(self._layers[number], number, block, x)
                     check_values(rows, entry, number, block)
+                    other = None if checked else in_other_company(block, x)
+                    del x
+                    if other is not None:
+                        again = run_function(self._layers[number], number, *other)
+                        refuse_changed(rows, again, number, block, other[1])
+                        checked = True
                     _append(file, entry, at, rows, run.nodes(at, at + block.num_dst) if gaps else None)
                     at += block.num_dst
                     bar.update(block.num_dst * entry.row_bytes)
-                    del block, x, rows  # before the next ones are made
+                    del block, other, rows  # before the next ones are made
                     if own_memory() > most:
                         release_unused(collect=False)
                 _fill(file, entry.end)
@@ -248,7 +283,7 @@ class Inference:
         self, source: TieredLayout, number: int, runs: NodeRuns, **options: Any
     ) -> Iterator[tuple[InferenceBlock, Any]]:
         """Yield the blocks of a layer with the rows of their sources."""
-        layer, name, where = self._layers[number], runs.node_type, self._device
+        layer, name, where, values = self._layers[number], runs.node_type, self._device, self._values[number]
         if not layer.neighbours:
             import torch
 
@@ -261,17 +296,20 @@ class Inference:
             return
         self._kept = source.loader(  # with its buffer, which the next type goes on with
             None, seeds=runs, shuffle=False, device=where, rank=0, world_size=1, workers=1, prefetch=1, progress=False,
-            sampler="full" if layer.fanouts == -1 else "uniform", fanouts=[layer.fanouts], **options,
+            sampler="full" if layer.fanouts == -1 else "uniform", fanouts=[layer.fanouts],
+            edge_positions=bool(values.edge_data), **options,
         )  # fmt: skip
         try:
-            yield from map(_block_and_rows, self._kept)  # a generator would keep each till the next is made
+            yield from map(
+                partial(_block_and_rows, values), self._kept
+            )  # a generator would keep each till the next is made
         except StageError as error:
             raise error.__cause__ or error from None  # a disk that failed, say: the run can go on later
 
 
-def _block_and_rows(batch: Batch) -> tuple[InferenceBlock, Any]:
+def _block_and_rows(values: GraphValues, batch: Batch) -> tuple[InferenceBlock, Any]:
     """Return a batch as a layer gets it."""
-    return InferenceBlock.of(batch), batch.x
+    return InferenceBlock.of(batch, values), batch.x
 
 
 def _file_of(number: int, last: int) -> str:
