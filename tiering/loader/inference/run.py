@@ -28,11 +28,11 @@ from tiering.loader.batches.pipeline import StageError
 from tiering.loader.inference.block_check import refuse_changed, with_other_destinations
 from tiering.loader.inference.blocks import GraphValues, InferenceBlock, NodeRuns, cut_runs, needed_nodes
 from tiering.loader.inference.identity import identify_layers
-from tiering.loader.inference.layers import as_layers, check_values, list_layers, measured, release_unused, run_function
+from tiering.loader.inference.layers import as_layers, check_values, list_layers, measured, run_function
 from tiering.loader.inference.supported import refuse_unsupported
 from tiering.loader.tables.delivery import Delivery
 from tiering.loader.targets import find_nodes
-from tiering.memory import Budget, own_memory, parse_memory
+from tiering.memory import Budget, own_memory, parse_memory, release_unused
 from tiering.readahead.config import SsdTables
 from tiering.readahead.disk_speed import DEPTH, DiskSpeed
 from tiering.readahead.memory import BufferMemory
