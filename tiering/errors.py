@@ -24,9 +24,10 @@ class TieringError(Exception):
     """Root of every error this package raises on purpose. The CLI prints it as one line, exit code 1."""
 
     exit_code = 1
+    place = ""  # the task and the process, where another than this one raised it, at the end of the message
 
     def __str__(self) -> str:
-        return spell_options(super().__str__())
+        return spell_options(super().__str__()) + self.place
 
 
 class InputError(TieringError, ValueError):
@@ -70,7 +71,7 @@ class StorageError(TieringError, OSError):
 
     def __str__(self) -> str:
         remedy = "; raise the limit (`ulimit -Hn`) and run it again" if self.errno == errno.EMFILE else ""
-        return spell_options(f"{self.args[1] if len(self.args) > 1 else self.args[0]}{remedy}")
+        return spell_options(f"{self.args[1] if len(self.args) > 1 else self.args[0]}{remedy}") + self.place
 
 
 class BudgetError(TieringError, MemoryError):

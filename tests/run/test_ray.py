@@ -170,6 +170,13 @@ LACKS = {
         "    return plain(path, *rest, **more)\nos.stat = stat\n",
         "expected to find the plan of ",
     ),
+    "another output directory": (
+        "import os\nplain = os.stat\n"
+        "def stat(path, *rest, **more):\n"
+        "    if '/.attempts/' in str(path):\n        raise FileNotFoundError(2, 'No such file', str(path))\n"
+        "    return plain(path, *rest, **more)\nos.stat = stat\n",
+        "expected the output directory ",
+    ),
 }
 """What a machine that joins later lacks: a module that its interpreters begin with, and the note on it."""
 

@@ -16,9 +16,7 @@ from tiering.artifacts.manifest import FileEntry
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.run.job import Job
 from tiering.run.pieces import TaskRecord
-from tiering.run.step import OutputFile, Step, TaskContext
-
-ATTEMPTS = ".attempts"  # folder of files that tasks have written, in the unfinished artifact
+from tiering.run.step import ATTEMPTS, OutputFile, Step, TaskContext
 
 
 @contextmanager

@@ -79,7 +79,7 @@ class LostError(TieringError):
         self.key = key  # the shuffle file that cannot be used; empty where the record is lost
 
     def __str__(self) -> str:
-        return f"task {self.index} of {self.step} has to be run again: {self.why}"
+        return f"task {self.index} of {self.step} has to be run again: {self.why}{self.place}"
 
 
 @dataclass(frozen=True)

@@ -5,20 +5,23 @@ Ray places attempts and says what became of them; `tiering.run.job` decides what
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import socket
 import threading
 import time
 import traceback
+import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from tiering.errors import CapabilityError, InputError, InternalError, TieringError
+from tiering.errors import CapabilityError, InputError, InternalError, MissingError, TieringError
 from tiering.run.pieces import plan_key
+from tiering.run.sight import difference, mark_and_look
 from tiering.run.step import Call, Outcome, attempt
 from tiering.run.store import Store
 from tiering.text.progress import note
@@ -73,11 +76,13 @@ class RayExecutor:
         self._labels = {name: value for name, value in wanted.items() if isinstance(value, str)}
         self._resources = {name: float(value) for name, value in wanted.items() if not isinstance(value, str)}
         self._own = not self._ray.is_initialized()
+        self._patience = 0.0 if self._own and address is None else SILENT_SECONDS  # no machine joins one of our own
         if self._own:
             _connect(self._ray, address, workers * threads)
         self._remote = self._ray.remote(max_retries=0, num_returns="streaming")(_program())
         self._attempts: dict[int, _Attempt] = {}
-        self._left_out: set[str] = set()
+        self._left_out: dict[str, str] = {}  # machines that cannot run tasks, each with the reason
+        self._mark, self._seen = f"seen-{uuid.uuid4().hex}", dict[tuple[str, str], dict[str, str]]()
         self._nodes: list[Any] = []
         self._head = str(self._ray.get_runtime_context().gcs_address)
         self._looked = self._quiet_since = -LOOK_SECONDS
@@ -103,17 +108,20 @@ class RayExecutor:
             options["memory"] = memory_of(call)
         if self._left_out:
             options["label_selector"]["ray.io/node-id"] = f"!in({','.join(sorted(self._left_out))})"
-        sent = self._remote.options(**options).remote(self._ray.cloudpickle.dumps(call), build())
+        if (step := (call.job, call.step.name)) not in self._seen:
+            self._seen = {step: mark_and_look(call.step.params, self._mark)}
+        data = self._ray.cloudpickle.dumps((call, self._seen[step]))
+        sent = self._remote.options(**options).remote(data, build())
         self._attempts[ticket] = _Attempt(call, sent)
 
     def wait(self, tickets: Collection[int], seconds: float) -> list[tuple[int, Outcome]]:
         """Return the attempts among `tickets` that have ended; an empty list once `seconds` are over."""
-        known = {self._attempts[ticket].answers: ticket for ticket in tickets if ticket in self._attempts}
         end, finished = time.monotonic() + seconds, list[tuple[int, Outcome]]()
-        if not known:
-            time.sleep(seconds)
-        while known and not finished and (left := end - time.monotonic()) > 0:
-            if self._ready(known, left):
+        while not finished and (left := end - time.monotonic()) > 0:
+            known = {self._attempts[ticket].answers: ticket for ticket in tickets if ticket in self._attempts}
+            if not known:
+                time.sleep(left)
+            elif self._ready(known, left):
                 finished = [ended for each in self._ready(known, 0, len(known)) for ended in self._hear(known[each])]
         self._refuse_if_no_room()
         self._tell_if_nothing_begins()
@@ -163,8 +171,9 @@ class RayExecutor:
         del self._attempts[ticket]
         if isinstance(outcome, str):
             if tried.node not in self._left_out:
-                self._left_out.add(tried.node)
-                note(f"note: {tried.where}: {outcome}; this machine is left out")
+                self._left_out[tried.node] = f"{tried.where}: {outcome}"
+                self._looked = -LOOK_SECONDS
+                note(f"note: {self._left_out[tried.node]}; this machine is left out")
             return self._send(ticket, tried.call)
         yield ticket, outcome
 
@@ -200,6 +209,12 @@ class RayExecutor:
         needs = {} if call is None else {"CPU": call.threads, "memory": memory_of(call)}
         if call is None or any(all(n["Resources"].get(k, 0) >= v for k, v in needs.items()) for n in machines):
             self._roomy = time.monotonic()
+        elif self._left_out and not machines and time.monotonic() - self._roomy >= self._patience:
+            raise CapabilityError(
+                f"step {call.step.name}: no machine of the cluster can run its tasks. "
+                f"{'; '.join(islice(self._left_out.values(), 5))}. Correct that, then run the same command again: "
+                "finished tasks are kept"
+            )
         elif time.monotonic() - self._roomy >= (SILENT_SECONDS if self._nodes else JOIN_SECONDS):
             sizes = [
                 f"{node['NodeManagerHostname']} ({node['Resources']['CPU']:.0f} processors, "
@@ -276,25 +291,34 @@ def _program() -> Callable[[bytes, str], Iterator[Any]]:
         else:
             from tiering.run.ray import make_attempt
 
-            yield make_attempt(ray.cloudpickle.loads(data))
+            yield make_attempt(*ray.cloudpickle.loads(data))
 
     return work
 
 
-def make_attempt(call: Call) -> Outcome | str:
-    """Make one attempt in a worker of Ray; return its outcome, or why this machine cannot run it."""
+def make_attempt(call: Call, seen: Mapping[str, str]) -> Outcome | str:
+    """Make one attempt in a worker of Ray; return its outcome, or why this machine cannot run it: `seen` is not so."""
     if Store(call.store).size(plan_key(call.job, call.step.name)) is None:
         return f"expected to find the plan of {call.step.name} in the store {call.store}, found none"
-    place = f"task {call.index} of {call.step.name} on {socket.gethostname()}"
+    if (lack := difference(seen)) is not None:
+        return lack
+    place = f"task {call.index} of {call.step.name} on process {os.getpid()} of {socket.gethostname()}"
     try:
-        return attempt(call)
-    except TieringError as error:
-        return Outcome(error=error)
+        outcome = attempt(call)
     except MemoryError as error:
         lost = LostWorkerError(f"{place}: no memory is left there ({error}); give tasks less (--task-memory)")
         return Outcome(error=lost, again=True)
     except Exception as error:
         return Outcome(error=InternalError(f"{place}: " + "".join(traceback.format_exception(error)).rstrip()))
+    error = outcome.error
+    gone = isinstance(error, MissingError) or getattr(error, "errno", None) == errno.ENOENT
+    if gone and call.store not in str(error):
+        return str(error)  # another machine may have what this one lacks
+    if isinstance(error, TieringError):
+        error.place = f" ({place})"
+    elif error is not None:
+        error.args = (f"{error} ({place})",)
+    return outcome
 
 
 def _connect_to(head: str) -> None:

@@ -36,6 +36,7 @@ from tiering.version import build
 AnyArray = npt.NDArray[Any]
 T = TypeVar("T")
 READERS = 8  # partitions that a task reads at a time
+ATTEMPTS = ".attempts"  # folder of files that tasks have written, in the unfinished artifact
 FOLDER_TASKS = 256  # tasks whose shuffle files share a folder: one each costs more than the files
 
 

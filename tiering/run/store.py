@@ -59,7 +59,7 @@ class Store:
         except StorageError as error:
             if error.errno != errno.ENOENT:
                 raise
-            raise MissingError(f"{path}: no such object; was the store cleared while a job used it?") from None
+            raise MissingError(f"{path}: expected a file, found none; was it removed while a job used it?") from None
 
     def writer(self, key: str) -> ObjectWriter:
         """Begin an object under a key that nobody else uses."""
