@@ -297,7 +297,10 @@ def _program() -> Callable[[bytes, str], Iterator[Any]]:
 
 
 def make_attempt(call: Call, seen: Mapping[str, str]) -> Outcome | str:
-    """Make one attempt in a worker of Ray; return its outcome, or why this machine cannot run it: `seen` is not so."""
+    """Make one attempt in a worker of Ray; return its outcome, or why this machine cannot run it.
+
+    The driver has `seen` what lies at the paths that the step names.
+    """
     if Store(call.store).size(plan_key(call.job, call.step.name)) is None:
         return f"expected to find the plan of {call.step.name} in the store {call.store}, found none"
     if (lack := difference(seen)) is not None:
@@ -310,14 +313,14 @@ def make_attempt(call: Call, seen: Mapping[str, str]) -> Outcome | str:
         return Outcome(error=lost, again=True)
     except Exception as error:
         return Outcome(error=InternalError(f"{place}: " + "".join(traceback.format_exception(error)).rstrip()))
-    error = outcome.error
-    gone = isinstance(error, MissingError) or getattr(error, "errno", None) == errno.ENOENT
-    if gone and call.store not in str(error):
-        return str(error)  # another machine may have what this one lacks
-    if isinstance(error, TieringError):
-        error.place = f" ({place})"
-    elif error is not None:
-        error.args = (f"{error} ({place})",)
+    failure = outcome.error
+    gone = isinstance(failure, MissingError) or getattr(failure, "errno", None) == errno.ENOENT
+    if gone and call.store not in str(failure):
+        return str(failure)  # another machine may have what this one lacks
+    if isinstance(failure, TieringError):
+        failure.place = f" ({place})"
+    elif failure is not None:
+        failure.args = (f"{failure} ({place})",)
     return outcome
 
 
