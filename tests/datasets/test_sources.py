@@ -99,12 +99,19 @@ def test_the_sizes_of_the_specifications_are_those_published():
     with make_sized_dataset(find_spec("igbh-full")) as igbh:
         assert sum(node.num_nodes for node in igbh.nodes.values()) == 547_306_935
     for shares in ("0.25,0.5,0", (0.25, 0.5, 0.0)):  # of a dataset without labels, as the user asks
-        with make_sized_dataset(find_spec("uk-2006-05"), split=shares) as crawl:
+        with make_sized_dataset(find_spec("uk-2006-05"), options={"split": shares}) as crawl:
             sizes = {name: ids.size for name, ids in crawl.nodes["node"].splits.items()}
             assert sizes == {"train": 19_435_262, "val": 38_870_523, "test": 0}
     with make_sized_dataset(find_spec("uk-2006-05")) as crawl:
         assert not crawl.nodes["node"].splits
     mag = find_spec("mag240m")
+    asked = {"reverse_edges": True, "mean_features": "author=writes,institution=affiliated_with"}
+    with make_sized_dataset(mag, options=asked) as planned:
+        edges = {edges.relation[1]: edges.num_edges for edges in planned.edges}
+        assert edges["cites"] == 2 * mag.count("paper___cites___paper")
+        assert edges["rev_writes"] == edges["writes"] == mag.count("author___writes___paper")
+        shapes = [(data.features.rows, data.features.dim) for data in planned.nodes.values()]
+        assert shapes == [(data.num_nodes, 768) for data in planned.nodes.values()]
     assert sum(mag.nodes.values()) == 244_160_499
     assert {file.path: file.bytes for file in mag.files}["paper/node_feat.npy"] == 121_751_666 * 768 * 2
     papers = find_spec("ogbn-papers100m")

@@ -266,8 +266,14 @@ def list_files(spec: DatasetSpec) -> list[tuple[str, str, str]]:
     return rows
 
 
-def make_sized_dataset(source: DatasetSpec, path: Path = Path(), split: Any = None) -> Dataset:
-    """Return a dataset of the numbers published, all entries 0, to plan with before a download."""
+def make_sized_dataset(source: DatasetSpec, path: Path = Path(), options: Mapping[str, Any] | None = None) -> Dataset:
+    """Return a dataset of the numbers published, all entries 0, to plan with before a download.
+
+    Of the `options` of the import those that add relations, features or splits count.
+    """
+    given = {name: (options or {}).get(name) for name in ("split", "reverse_edges", "mean_features")}
+    given["split"] = given["split"] or source.options.get("split")
+    asked = ImportOptions.parse({name: value for name, value in given.items() if value is not None})
     zeros = partial(np.broadcast_to, np.int64(0))
     parts = [part for file in source.files for part in (file.members or (file,)) if part.of and not part.optional]
     relations = {part.of: relation_of(part.of) for part in parts if part.holds == "edges" and part.of}
@@ -285,8 +291,7 @@ def make_sized_dataset(source: DatasetSpec, path: Path = Path(), split: Any = No
         elif node is not None and part.holds == "labels":
             node.labels, node.num_classes = zeros(node.num_nodes), source.classes.get(str(part.of), 1)
             labelled[str(part.of)] = min((*part.prefixes[:1], node.num_nodes))
-    asked = ImportOptions.parse({"split": split or source.options.get("split")}).split
-    fractions = SPLIT_RULES[asked] if isinstance(asked, str) else asked
+    fractions = SPLIT_RULES[asked.split] if isinstance(asked.split, str) else asked.split
     for name, count in labelled.items():
         if fractions:
             names = zip(("train", "val", "test"), fractions, strict=False)
@@ -297,6 +302,18 @@ def make_sized_dataset(source: DatasetSpec, path: Path = Path(), split: Any = No
     for folder, relation in sorted(relations.items()):
         src, dst = (zeros(_require_count(source, folder)) for _ in range(2))
         edges.append(EdgeData(relation, src, dst, f"{source.name}: {folder}"))
+    for node_type, name in asked.mean_features.by_type.items():
+        ends = {end for relation in relations.values() if relation[1] == name for end in relation[::2]} - {node_type}
+        for table in [nodes[other].features for other in ends if nodes[node_type].features is None]:
+            if table is not None:
+                shape = nodes[node_type].num_nodes, table.dim, table.dtype
+                nodes[node_type].features = FeatureStream(*shape, lambda start, graph: iter(()), "means")
+    for edge in list(edges) if asked.reverse_edges else ():
+        start, name, end = edge.relation
+        if start == end:
+            edge.src = edge.dst = zeros(2 * edge.num_edges)
+        else:
+            edges.append(EdgeData((end, f"rev_{name}", start), edge.dst, edge.src, edge.where))
     return Dataset(source.name, source.format, nodes, edges, {"spec": source.name, "node_types": sorted(nodes)})
 
 

@@ -20,8 +20,9 @@ from tiering.formats.feature_rows import checked_tables
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph, checked_lists, take_by_rank
 from tiering.formats.order import Order
+from tiering.formats.reach import note_unread_rows
 from tiering.formats.scores import Scores
-from tiering.formats.shape import GraphShape
+from tiering.formats.shape import GraphShape, SizedGraph
 from tiering.layout.cost_model import AdjacencyLists, EdgeScores, Floats, read_range
 from tiering.layout.options import LayoutOptions
 from tiering.layout.tiers import RankedTable
@@ -44,6 +45,7 @@ class LayoutInput:
     tables: Mapping[str, FeatureTable | EncodedTable]
     rows: Sequence[RankedTable]
     lists: Sequence[AdjacencyLists] = ()
+    notes: tuple[str, ...] = ()  # notes for the user
 
     @classmethod
     def of(cls, graph: Graph, options: LayoutOptions, scores: Scores | None) -> LayoutInput:
@@ -70,7 +72,7 @@ class LayoutInput:
         rows = [RankedTable(t, rows.rows, rows.row_bytes, order.score(t), order.first(t)) for t, rows in tables.items()]
         lists = [] if options.cache is None or scores is None else adjacency_lists(graph, scores)
         placed = edge_tables_to_place(graph, order, of_edges, scores)
-        return cls(graph.path, order, {**tables, **of_edges}, rows + placed, lists)
+        return cls(graph.path, order, {**tables, **of_edges}, rows + placed, lists, _unread(graph))
 
     @classmethod
     def expected(cls, shape: GraphShape, options: LayoutOptions) -> LayoutInput:
@@ -78,12 +80,16 @@ class LayoutInput:
         found = shape.tables | (dict(sorted(shape.edge_tables.items())) if options.edge_features == "auto" else {})
         tables = _code_tables(shape.path, found, options, look=False)
         rows = [RankedTable(name, t.rows, t.row_bytes, np.broadcast_to(0.0, t.rows)) for name, t in tables.items()]
-        return cls(shape.path, None, tables, rows)
+        return cls(shape.path, None, tables, rows, notes=_unread(shape))
 
     @property
     def bytes(self) -> int:
         """Bytes of all rows."""
         return sum(table.rows * table.row_bytes for table in self.rows)
+
+
+def _unread(graph: SizedGraph) -> tuple[str, ...]:
+    return tuple(note_unread_rows(graph, [name for name in graph.node_types if "train" in graph.splits(name)]))
 
 
 def _code_tables(

@@ -33,7 +33,8 @@ from tiering.text.units import Size, format_count
 class LayoutPlan:
     """The tiers of all node types with features, then of relations (by key) with edge features.
 
-    `steps` are those that planning took, `notes` on the plan are for the user; `first` says where pinned rows lie.
+    `steps` are those that planning took, `notes` on the plan are for the user; `first` holds those on the input, and
+    says where pinned rows lie.
     """
 
     tables: Mapping[str, FeatureTable | EncodedTable]  # sources of the rows
@@ -231,7 +232,7 @@ def _place_rows(source: LayoutInput, capacities: Capacities, options: LayoutOpti
         )
     ranges = plan_tiers(source.rows, capacities) if source.tables else {}
     first = tuple(_where_first(row, ranges[row.node_type]) for row in source.rows if row.first)
-    return replace(_plan(source.tables, ranges, options), first=first)
+    return replace(_plan(source.tables, ranges, options), first=(*source.notes, *first))
 
 
 def _where_first(table: RankedTable, ranges: Mapping[str, tuple[int, int]]) -> str:

@@ -118,7 +118,7 @@ def plan_source(
     with (
         open_source(run, source, name, options, in_place=carrier is not None, edge_ids=edge_ids)
         if known
-        else make_sized_dataset(find_spec(str(options["spec"])), Path(source).absolute(), options.get("split"))
+        else make_sized_dataset(find_spec(str(options["spec"])), Path(source).absolute(), options)
     ) as dataset:
         if known:
             opening = _opening(dataset)

@@ -20,6 +20,7 @@ from tiering.artifacts.reader import uncached_bytes
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import InputError, StorageError
 from tiering.formats.graph import Graph, graph_errors, take_by_rank
+from tiering.formats.reach import note_unread_rows
 from tiering.formats.scores import GIVEN, Scores
 from tiering.formats.shape import GraphShape, SizedGraph
 from tiering.formats.user_arrays import Train, UserArray, UserValues, resolve_times, resolve_train
@@ -155,6 +156,9 @@ def plan_score(
         inputs |= {f"seed_time of {t}": UserArray(values, t).digest for t, values in sorted(times.items())}
     inputs |= {f"scores of {node_type}": array.digest for node_type, array in own.items()}
     notes = [*notes, *_notes(name, reason, unused, sampling)]
+    if sampling is None or sampling.sampler != "pinsage":  # whose walks follow paths of their own
+        hops = None if sampling is None else sampling.fanouts
+        notes += note_unread_rows(graph, [node_type for node_type, ids in chosen.items() if ids.size], hops)
     record |= {"chosen": reason} if reason else {}
     recorded_seed, need = (seed or 0) if seeded else None, entry.need(graph, request)
     splits = {split for node_type in graph.node_types for split in graph.splits(node_type)}
