@@ -7,10 +7,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
+from tiering.errors import InputError
 from tiering.loader.options import MemoryOptions, PipelineOptions, ReadOptions, SeedOptions
 from tiering.sampling.options import SamplingOptions
 
-from .options import Call, Common, Group, Seed, argument, flag, takes
+from .options import Call, Common, Group, Seed, Train, argument, flag, takes
 from .output import print_json, print_parts
 
 _TABLES = (SeedOptions, MemoryOptions, ReadOptions, PipelineOptions, SamplingOptions)
@@ -23,13 +24,22 @@ def trace_command(
     epochs: Annotated[int, flag("Epochs to replay.", "--epochs", metavar="N", default=True, least=1)] = 1,
     batches: Annotated[int, flag("Of an epoch, at most; 0: all.", "--batches", metavar="N", default=True, least=0)] = 0,
     seed: Seed = 0,
+    train: Train = None,
 ) -> None:
     """Replay epochs of the loader without a model: how fast batches come, from where, and what that is bound by."""
+    from tiering.formats.user_arrays import resolve_train
     from tiering.loader import open_layout
 
     asked = call.collect(*_TABLES)
     found = []
     with open_layout(layout) as opened:
+        if train is not None and any(train in opened.graph.splits(t) for t in opened.graph.node_types):
+            asked["split"] = train
+        elif train is not None:
+            for node_type, ids in resolve_train(opened.graph, train, seed).items():
+                if "seeds" in asked:
+                    raise InputError(f"train: expected nodes of one type, found {train!r}; trace one type at a time")
+                asked |= {"node_type": node_type, "seeds": opened.old_to_new(node_type)[ids]}
         loader = opened.loader(seed=seed, progress=True, **asked)
         for epoch in range(epochs):
             loader.reset_counters()

@@ -29,7 +29,7 @@ READS = {"author__writes__paper": [1.0, 0.5, 0.25, 0.0], "paper__cites__paper": 
 
 
 def _stage(name: str, **inputs: str) -> dict[str, object]:
-    return {"stage": name, "options": {}, "inputs": inputs, "seed": None}
+    return {"package": "tiering 0.1.0", "stage": name, "options": {}, "inputs": inputs, "seed": None}
 
 
 def _adjacency(writer: ArtifactWriter, relation: str, indptr: list[int], indices: list[int]) -> None:

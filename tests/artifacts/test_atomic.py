@@ -83,12 +83,14 @@ def test_errors_of_input_and_bugs_leave_nothing(tmp_path, error):
         (None, False, __version__),
     ],
 )
-def test_another_run_begins_anew(tmp_path, monkeypatch, identity, force, version):
+def test_another_run_begins_anew(tmp_path, monkeypatch, capsys, identity, force, version):
     with pytest.raises(KeyboardInterrupt):
         write_two(tmp_path / "S", KeyboardInterrupt())
     monkeypatch.setattr(atomic, "__version__", version)
     assert write_two(tmp_path / "S", identity=identity, force=force) == [False, False]
     assert [path.name for path in tmp_path.iterdir()] == ["S"]
+    why = "other options or inputs" if version == __version__ else f"version {__version__} of tiering"
+    assert f"what an unfinished run with {why} has left is removed" in capsys.readouterr().err
 
 
 def test_a_changed_input_is_refused(tmp_path):

@@ -6,10 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+import tiering
 from tiering import native
 from tiering.cli.main import main
+from tiering.errors import MissingError
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +41,43 @@ def test_an_epoch_is_replayed(layout: Path, capsys: pytest.CaptureFixture[str]) 
     assert promoted[0]["bytes"] == alone["bytes"]
     assert promoted[0]["reads"] == 0 < alone["reads"]
     assert sum(promoted[0]["rows"].values()) == sum(alone["rows"].values())
+
+
+def test_training_nodes_of_its_own(layout: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A fraction is the one that a score draws with the same seed; a file holds ids of the source."""
+    opened = tiering.open(layout)
+    drawn = np.sort(np.random.default_rng(0).choice(2000, 100, replace=False))
+    np.save(tmp_path / "ids.npy", drawn)
+    found = []
+    for train in ("5%", str(tmp_path / "ids.npy"), "paper=5%"):
+        capsys.readouterr()
+        assert main(["trace", str(layout), "--train", train, "--batch-size", "30", "--fanouts", "2", "--json"]) == 0
+        found += json.loads(capsys.readouterr().out)["epochs"]
+    loader = opened.loader(seeds=opened.old_to_new()[drawn], fanouts=[2], batch_size=30)
+    rows = sum(batch.nodes["paper"].shape[0] for batch in loader)
+    assert [sum(epoch["rows"].values()) for epoch in found] == [rows] * 3 and found[0]["batches"] == 4
+    assert main(["trace", str(layout), "--train", "val", "--batch-size", "50", "--json"]) == 0
+    val = json.loads(capsys.readouterr().out)["epochs"][0]
+    assert val["batches"] == -(-opened.split("val").size // 50)
+
+
+def test_a_layout_without_a_split_says_what_to_do(tiering_cli: Any, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    data = tmp_path / "data"
+    data.mkdir()
+    np.save(data / "edge_index.npy", np.random.default_rng(0).integers(0, 50, (2, 300)))
+    np.save(data / "node_feat.npy", np.ones((50, 4), np.float32))
+    for line in (
+        "import @/data --out @/graph",
+        "score @/graph --out @/scores --method degree",
+        "reorder @/graph --scores @/scores --out @/reordered",
+        "layout @/reordered --out @/layout --cpu auto",
+    ):
+        tiering_cli(*line.replace("@", str(tmp_path)).split()).ok()
+    tiering_cli("trace", tmp_path / "layout").refused("has no split 'train'", "--train of `tiering trace`")
+    with pytest.raises(MissingError, match=r"has no split 'train'; .*seeds=IDS of loaders"):
+        tiering.open(tmp_path / "layout").loader("train", fanouts=[2])
+    tiering_cli("trace", tmp_path / "layout", "--train", "10%").ok()
 
 
 def test_what_is_printed(layout: Path, capsys: pytest.CaptureFixture[str]) -> None:

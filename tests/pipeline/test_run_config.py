@@ -14,6 +14,7 @@ import pytest
 import tiering
 from tiering import pipeline
 from tiering.errors import ExistsError, FormatError, InputError, MissingError
+from tiering.formats import known_defects
 from tiering.formats.layout import Layout
 from tiering.pipeline import chain, commands, run_config
 
@@ -67,6 +68,23 @@ def test_goes_on_where_it_stopped(config: Path) -> None:
     config.write_text(CONFIG.replace('"wrpr"', '"degree"'))
     assert done(run_config(config)) == ["score", "reorder", "layout"]
     assert done(run_config(config)) == []
+
+
+def test_a_chain_of_an_earlier_version_is_kept(tiny_dataset, monkeypatch, capsys):
+    """Its stages are not done again for the version alone; what that may have made wrong is said."""
+    (tiny_dataset.parent / "edges.txt").write_text("0 1\n1 2\n2 0\n")
+    config = tiny_dataset.parent / "chain.toml"
+    config.write_text('[dataset]\npath = "edges.txt"\nrandom_features = 4\n[score]\nmethod = "degree"\n')
+    monkeypatch.setattr("tiering.artifacts.writer.__version__", "0.1.0")
+    assert done(run_config(config)) == ALL
+    monkeypatch.undo()
+    known_defects._noted.clear()
+    capsys.readouterr()
+    assert done(run_config(config)) == []
+    said = [line for line in capsys.readouterr().err.splitlines() if "may have made this wrong" in line]
+    assert [line.split(": ")[1] for line in said] == [
+        str(tiny_dataset.parent / place) for place in ("graph", "reordered", "layout/graph")
+    ]
 
 
 def test_rows_stored_by_a_codec(config: Path) -> None:
@@ -176,6 +194,29 @@ def test_a_training_set_of_its_own(config: Path, tiny_dataset: Path) -> None:
     config.write_text(CONFIG.replace('"wrpr"', '"wrpr"\ntrain = "node=10%"\nseed = 4'))
     assert done(run_config(config)) == ["score", "reorder", "layout"]
     assert done(run_config(config)) == []
+
+
+@pytest.mark.parametrize("cut", [None, tiering.ClusterOptions(shards=3)])
+def test_drawn_training_nodes_are_the_split_of_the_layout(
+    config: Path, tiny_dataset: Path, cut: tiering.ClusterOptions | None
+) -> None:
+    """Where the dataset has none of its own: the ids that the score drew, also where tasks do the work."""
+    (tiny_dataset / "train_idx.npy").unlink()
+    config.write_text(CONFIG.replace('"wrpr"', '"wrpr"\ntrain = "node=30%"\nseed = 4'))
+    run_config(config, cluster=cut)
+    graph, scores, reordered, placed = (tiering.open(config.parent / "made" / name) for name in chain.FOLDERS.values())
+    count = graph.num_nodes()
+    expected = np.sort(np.random.default_rng(4).choice(count, int(0.3 * count), replace=False))
+    assert scores.train_nodes()["node"].tolist() == expected.tolist()
+    assert reordered.new_to_old()[reordered.split("train")].tolist() == expected.tolist()
+    assert placed.split("train").tolist() == reordered.split("train").tolist()
+    assert {"train", *graph.splits()} == {*reordered.splits()}
+    for name in chain.FOLDERS.values():
+        assert tiering.check(config.parent / "made" / name, "full") == []
+    assert done(run_config(config)) == []
+    config.write_text(CONFIG.replace('"wrpr"', '"wrpr"\ntrain = "val"'))  # a split of the graph's own stays alone
+    run_config(config)
+    assert tiering.open(config.parent / "made/reordered").splits() == graph.splits()
 
 
 def test_never_replaces_what_is_no_artifact(config: Path) -> None:

@@ -131,7 +131,9 @@ class OutputDirectory(AbstractContextManager["OutputDirectory"]):
             if identity is not None and not self._force:
                 self._refuse_changed(earlier.identity, identity)
             if earlier.done:
-                note(f"note: {self.out}: what an unfinished run with other options or inputs has left is removed")
+                version = earlier.identity.get("package", __version__)
+                other = "other options or inputs" if version == __version__ else f"version {version} of tiering"
+                note(f"note: {self.out}: what an unfinished run with {other} has left is removed")
             ExternalDirectories(earlier, self.out).clear("make")
         _remove(self.path)
         self.path.mkdir()

@@ -39,18 +39,17 @@ def refuse_overlap(
     Of an artifact, what it refers to is read too.
     """
     own = [out, *(out.parent / f".{out.name}.{suffix}" for suffix in ("partial", "old", "lock"))]
-    read, written = [], tuple(writes)
-    for one in reads:
-        read.append((one if isinstance(one, Path) else one.path, "the command reads"))
-        outside = [] if isinstance(one, Path) else dict.fromkeys(one.outside())
-        read += [(path, f"the input {read[-1][0]} refers to") for path in outside]
-    apart = [*read, *((path, "the command writes to") for path in written)]
+    inputs, written = tuple(reads), tuple(writes)
+    apart = [(one if isinstance(one, Path) else one.path, "the command reads") for one in inputs]
+    apart += [(path, "the command writes to") for path in written]
+    artifacts = [one for one in inputs if not isinstance(one, Path)]
+    apart += [(path, f"the input {one.path} refers to") for one in artifacts for path in one.outside()]
     for path, what in ((Path.cwd(), "is the working directory"), *around, *apart):
         if lies_in(path, *own) or ((path, what) in apart and lies_in(out, path)):
             raise InputError(f"{out}: expected a path apart from {path}, which {what}; choose another --out")
     for path in written:
-        for source, what in read:
-            if lies_in(path, source):
+        for source, what in apart:
+            if what != "the command writes to" and lies_in(path, source):
                 raise InputError(f"{path}: lies in {source}, which {what}; choose another directory")
     for path in (out, *written):
         for folder in Path(os.path.realpath(path)).parents:

@@ -27,6 +27,7 @@ TREE_OPTIONS = frozenset({"label", "relations", "mean_features"})
 RANDOM_OPTIONS = frozenset({"random_features", "random_labels", "random_train"})
 TABLE_OPTIONS = frozenset({
     "relation", "nodes", "id_column", "features", "type_column", "edge_data", "unknown_ids", "no_label",
+    "split_column",
 })  # fmt: skip
 FORMAT_OPTIONS = (
     COLUMN_OPTIONS | TEXT_OPTIONS | RAW_OPTIONS | TREE_OPTIONS | TABLE_OPTIONS
@@ -213,6 +214,9 @@ class ImportOptions:
     features: PerType[tuple[str, ...]] = option(
         _NO_VALUE, "Columns of the features of nodes, as float32.", "[TYPE=]NAME,NAME,..", panel=_TYPED,
         cli=str | None, parse=_texts_by_type)
+    split_column: PerType[str] = option(
+        _NO_VALUE, "Column of the splits of nodes: train, val (or valid, validation), test, or nothing.",
+        "[TYPE=]NAME|INDEX", panel=_TYPED, cli=str | None, parse=_per_type(_text))
     type_column: str | None = option(
         None, "Column of the edges' types: each of its values is a relation.", "NAME|INDEX", panel=_TYPED, parse=_text)
     edge_data: tuple[str, ...] = option(
@@ -287,6 +291,7 @@ class ImportKeywords(TypedDict, total=False):
     nodes: str | Sequence[str] | Mapping[str, Any] | None
     id_column: str | Mapping[str, str] | None
     features: str | Sequence[str] | Mapping[str, Sequence[str]] | None
+    split_column: str | Mapping[str, str] | None
     type_column: str | int | None
     edge_data: str | Sequence[str] | None
     time: str | None

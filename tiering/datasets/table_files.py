@@ -22,6 +22,7 @@ from tiering.datasets.import_context import ImportContext, chunks
 from tiering.datasets.name_ids import DIGITS, OtherIdsError, is_text, whole_ids
 from tiering.datasets.options import ImportOptions, PerType
 from tiering.datasets.readers import edge_list, parquet
+from tiering.datasets.splits import SPLIT_FILES, SplitArray
 from tiering.datasets.table_specs import ROW, TableSpec, as_texts, neo4j_types, strip_type
 from tiering.datasets.text import ColumnParser, TextSyntax, read_blocks
 from tiering.datasets.times import check_times
@@ -31,9 +32,10 @@ from tiering.text.progress import note
 
 _OPTIONS = {  # role of a column -> option that names it, for every table that has it
     "src": "src_column", "dst": "dst_column", "weight": "weight_column", "type": "type_column", "data": "edge_data",
-    "id": "id_column", "features": "features", "label": "label", "time": "time",
+    "id": "id_column", "features": "features", "label": "label", "split": "split_column", "time": "time",
 }  # fmt: skip
 _IDS = {"src": "sources", "dst": "destinations", "id": "ids"}
+_SPLITS = {"train": 0, "val": 1, "valid": 1, "validation": 1, "test": 2}
 _ENDINGS = ("", "id", "key", "index", "idx")
 _TIMES = (pa.timestamp("us"), pa.timestamp("us", "UTC"))
 _PIECE_ROWS = 1 << 16
@@ -203,6 +205,12 @@ def find_usual(role: str, spec: TableSpec, names: Sequence[str]) -> list[str]:
     return [name for name in names if re.sub("[^a-z0-9]", "", name.lower()) in wanted]
 
 
+def find_splits(codes: npt.NDArray[np.int64], where: str) -> dict[str, SplitArray]:
+    """Return the splits that have rows, from `Column.split_codes` of a table of nodes."""
+    rows = {name: np.flatnonzero(codes == code) for code, name in enumerate(SPLIT_FILES)}
+    return {name: SplitArray(ids, where) for name, ids in rows.items() if ids.size}
+
+
 def refuse_unknown(options: ImportOptions, files: Sequence[TableFile]) -> None:
     """Refuse options that name a column which no table has, or are for labels where there are none."""
     if options.no_label and not any(file.columns.get("label") for file in files):
@@ -244,6 +252,17 @@ class Column(NamedTuple):
         """Return text, or numbers as text; null where it is empty."""
         text = self.text()
         return self.convert((pa.string(),), "text or numbers") if text is None else text
+
+    def split_codes(self) -> npt.NDArray[np.int64]:
+        """Return the position of each row's split among train, val and test; -1 where the row has none."""
+        encoded = self.strings().dictionary_encode()
+        words = encoded.dictionary.to_pylist()
+        if wrong := [word for word in words if word.lower() not in _SPLITS]:
+            expected = "expected train, val (or valid, validation), test, or nothing"
+            raise InputError(f"{self.where}: {expected}, found {quoted(wrong[0])}; correct it, or name another column")
+        codes = np.array([*(_SPLITS[word.lower()] for word in words), -1], np.int64)
+        positions: npt.NDArray[np.int64] = codes[encoded.indices.fill_null(len(words)).to_numpy()]
+        return positions
 
     def convert(
         self, kinds: Sequence[Any], expected: str, remedy: str = "correct it, or name another column",

@@ -12,7 +12,7 @@ from typing import Any
 from tiering.errors import InputError, quoted
 
 EDGE_ROLES = ("src", "dst", "weight", "type", "data", "time")
-NODE_ROLES = ("id", "features", "label", "time")
+NODE_ROLES = ("id", "features", "label", "split", "time")
 ROW = "#"
 """Name of the column that numbers the rows of any table: 0, 1, 2..."""
 TIME = "time"  # name of times for which tables name columns of their own

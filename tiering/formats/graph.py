@@ -31,6 +31,11 @@ from tiering.formats.times import GraphTime, declared_time_problems, time_proble
 from tiering.text.description import Fields, Part, Table
 from tiering.text.units import format_bytes, format_count
 
+_NO_SPLIT = (
+    "name the node type if several have it, or give the nodes: seeds=IDS of loaders, --train of `tiering trace`; "
+    "--train of `tiering score`, and --split and --split-column of `tiering import`, record a split"
+)
+
 
 def relation_folder(relation: Relation) -> str:
     """Return a relation's folder in a graph: ``relations/SRC__NAME__DST``."""
@@ -153,14 +158,14 @@ class Graph(Artifact):
             owners = [owner for owner in self.node_types if name in self._node(owner)["splits"]]
             if len(owners) != 1 and len(self.node_types) > 1:
                 has = ", ".join(f"{t}: {'/'.join(self.splits(t)) or 'none'}" for t in self.node_types)
-                raise MissingError(f"{self.path}: no single node type with a split {name!r} ({has})")
+                raise MissingError(f"{self.path}: no single node type with a split {name!r} ({has}); {_NO_SPLIT}")
             node_type = owners[0] if owners else self.node_types[0]
         if name not in self._node(node_type)["splits"]:
             known = self.splits(node_type)
             near = [f"; did you mean {split!r}?" for split in known if name.startswith(split) or split.startswith(name)]
             raise MissingError(
                 f"{self.path}: node type {node_type!r} has no split {name!r}; splits: {', '.join(known) or 'none'}"
-                f"{''.join(near[:1])}"
+                f"{near[0] if near else f'; {_NO_SPLIT}'}"
             )
         return self.manifest.array(f"nodes/{node_type}/split-{name}")
 

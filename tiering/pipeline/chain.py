@@ -16,6 +16,7 @@ from tiering.artifacts.checksum import sampled_digest
 from tiering.artifacts.overlap import lies_in, refuse_foreign
 from tiering.errors import TieringError
 from tiering.formats.graph import Graph
+from tiering.formats.known_defects import print_defects
 from tiering.formats.layout import Layout
 from tiering.formats.scores import Scores
 from tiering.memory import parse_memory
@@ -166,6 +167,7 @@ class _Chain:
             note(f"{place}: done in {format_seconds(seconds)}, {format_bytes(nbytes)}, {speed}/s")
         else:
             note(f"{place}: {target} was there")
+            print_defects(artifact)
         kept.append(str(target))
         self.report.append({"stage": name, "done": found is None, "seconds": round(seconds, 3), "path": str(target)})
         return artifact

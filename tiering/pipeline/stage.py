@@ -15,6 +15,7 @@ from tiering.artifacts.overlap import refuse_overlap
 from tiering.artifacts.reader import uncached_bytes
 from tiering.errors import FormatError, InputError, RefusedError
 from tiering.formats.graph import Graph
+from tiering.formats.known_defects import print_defects
 from tiering.formats.shape import GraphShape, SizedGraph
 from tiering.memory import Budget
 from tiering.run.job import Carrier, ClusterOptions
@@ -69,6 +70,7 @@ class StageRun:
         if self.dry_run and isinstance(artifact, GraphShape):
             return artifact
         opened = artifact if isinstance(artifact, kind) else kind.open(artifact)  # type: ignore[arg-type]
+        print_defects(opened)
         if self.verify and not self.dry_run:
             opened.verify_reads()
         return opened

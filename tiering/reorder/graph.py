@@ -34,6 +34,7 @@ from tiering.reorder.tasks.relabel import write_relation as write_by_tasks
 from tiering.run.job import Carrier
 from tiering.text.progress import progress
 from tiering.text.units import parse_threads
+from tiering.version import __version__
 
 SPLIT_CHUNK = 1 << 20  # ids of a split that are mapped together
 
@@ -86,7 +87,7 @@ def reorder_graph(
     inputs = {"graph": graph.digest, "scores": scores.digest, **first_digests(first)}
     provenance: dict[str, Any] = {"stage": "reorder", "options": {"features": features}, "inputs": inputs}
     identity = {**provenance, "inputs": {**inputs, **table_states(tables)}}
-    orders = NodeOrders(graph, scores, windows, first)
+    orders, drawn = NodeOrders(graph, scores, windows, first), scores.train_nodes()
     with (
         ArtifactWriter(out, "graph", force=force, identity=identity, reads=(graph, scores)) as writer,
         progress(graph.num_edges(), "reorder", "edge", scale=True) as bar,
@@ -103,7 +104,7 @@ def reorder_graph(
                 bar.update(graph.num_edges(step.key))
             elif step.kind == "nodes":
                 maps[step.key].ranks = maps[step.key].old_to_new  # the memory of the inverse is for rows now
-                write_nodes(writer, graph, step.key, maps[step.key], windows)
+                write_nodes(writer, graph, step.key, maps[step.key], windows, drawn.get(step.key))
             else:
                 part = writer.part("features", "features")
                 if step.carrier is not None:
@@ -116,7 +117,13 @@ def reorder_graph(
             writer.adopt(graph.features, "features")
         if (names := graph.part("names")) is not None:
             writer.adopt(names, "names")  # by original id, as before
-        writer.commit(dict(graph.manifest.body), provenance, requires=graph.manifest.requires)
+        body, package = dict(graph.manifest.body), graph.manifest.provenance["package"]
+        if package != f"tiering {__version__}":  # what it may have imported wrong is still so
+            body["changes"] = {"package": package, **body["changes"]}
+        for t in drawn:
+            types = body["node_types"]
+            body["node_types"] = {**types, t: {**types[t], "splits": [*types[t]["splits"], "train"]}}
+        writer.commit(body, provenance, requires=graph.manifest.requires)
     return Graph.open(writer.out)
 
 
@@ -213,15 +220,22 @@ def _write_array(
         windows.without(memory_of(maps.ranks)).permuted(file, source.manifest.array(source_name), maps.ranks)
 
 
-def write_nodes(writer: ArtifactWriter, graph: Graph, node_type: str, maps: RankMaps, windows: NodeWindows) -> None:
-    """Write every array of a node type: splits hold ids, which are mapped in place; all others run along the nodes."""
+def write_nodes(
+    writer: ArtifactWriter, graph: Graph, node_type: str, maps: RankMaps, windows: NodeWindows,
+    train: np.ndarray[Any, Any] | None = None,
+) -> None:  # fmt: skip
+    """Write every array of a node type: splits hold ids, which are mapped in place; all others run along the nodes.
+
+    `train`: the split of that name where the graph has none.
+    """
     folder = f"nodes/{node_type}/"
-    splits = {f"{folder}split-{name}" for name in graph.splits(node_type)}
-    for name in sorted(graph.manifest.files):
+    splits = {f"{folder}split-{name}": graph.split(name, node_type) for name in graph.splits(node_type)}
+    splits |= {} if train is None else {f"{folder}split-train": train}
+    for name in sorted({*graph.manifest.files, *splits}):
         if name.startswith(folder) and name not in splits:
             _write_array(writer, name, graph, name, maps, windows)
         elif name in splits and not writer.has(name):
-            ids = graph.manifest.array(name)
+            ids = splits[name]
             with writer.file(name, "int64", ids.shape) as file:
                 for begin in range(0, ids.shape[0], SPLIT_CHUNK):
                     new = take(maps.old_to_new, ids[begin : begin + SPLIT_CHUNK], windows.threads)

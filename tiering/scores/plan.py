@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,7 @@ class ScorePlan:
     seed: int | None  # for the record: the seed, where it matters
     need: MemoryNeed
     notes: list[str]  # notes for the user: the choice of ``auto``, which options have no effect
+    unsplit_train: Mapping[str, np.ndarray[Any, Any]] = field(default_factory=dict)  # training nodes without a split
     tasks: int = 0  # largest number of tasks that run a step side by side; 0: the process itself computes the score
 
     @property
@@ -156,7 +157,11 @@ def plan_score(
     notes = [*notes, *_notes(name, reason, unused, sampling)]
     record |= {"chosen": reason} if reason else {}
     recorded_seed, need = (seed or 0) if seeded else None, entry.need(graph, request)
-    plan = ScorePlan(name, entry, request, record, inputs, recorded_seed, need, notes)
+    splits = {split for node_type in graph.node_types for split in graph.splits(node_type)}
+    texts = train.split(",") if isinstance(train, str) else values
+    is_split = "train" in splits or any(str(text).rpartition("=")[2].strip() in splits for text in texts)
+    unsplit = {} if is_split or seed_time is not None else chosen  # with times a node may come several times
+    plan = ScorePlan(name, entry, request, record, inputs, recorded_seed, need, notes, unsplit_train=unsplit)
     return plan if carrier is None else replace(plan, tasks=_count_tasks(graph, plan, carrier))
 
 
@@ -240,6 +245,8 @@ def score_graph(
             note(f"note: {text}")
         reached = _write_columns(writer, graph, plan, carrier)
         body = {"method": plan.name, "graph_digest": graph.digest, "node_types": list(graph.node_types)}
+        for node_type, ids in plan.unsplit_train.items():
+            writer.put(f"nodes/{node_type}/split-train", ids)
         recorded = {**plan.options, **({"reached": reached} if reached else {})}
         writer.commit({**body, "columns": ["feature"]}, {**made, "options": recorded})
     return Scores.open(writer.out)

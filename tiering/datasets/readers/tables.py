@@ -22,7 +22,7 @@ from tiering.datasets.import_context import Detector, GrowingFile, ImportContext
 from tiering.datasets.name_ids import ID_KINDS, NameIds, OtherIdsError, decode_numbers
 from tiering.datasets.nodes import LabelArray, NodeArrays, make_dataset, read_arrays_beside
 from tiering.datasets.options import COLUMN_OPTIONS, RAW_OPTIONS, TABLE_OPTIONS, TEXT_OPTIONS
-from tiering.datasets.table_files import Column, TableFile, number_labels
+from tiering.datasets.table_files import Column, TableFile, find_splits, number_labels
 from tiering.datasets.table_sources import find_tables, is_typed
 from tiering.datasets.table_specs import ROW, TIME, TableSpec, clean_name, strip_type
 from tiering.errors import InputError, quoted
@@ -142,6 +142,8 @@ def _read_nodes(table: _Table, sorters: dict[str, NameIds], kinds: dict[str, Any
         table.count += rows
         for label in columns["label"]:
             table.add_classes(label.strings(), "labels", label.where, context)
+        for split in columns["split"]:
+            table.add_numbers("split", split.split_codes(), context)
         if columns["features"]:
             block = np.concatenate([one.rows() for one in columns["features"]], axis=1)
             table.dim = table.dim or block.shape[1]
@@ -295,6 +297,8 @@ def _make_nodes(numbering: _Numbering, arrays: NodeArrays, context: ImportContex
         if numbering.count != table.count:
             added = f"found none of the {numbering.count - table.count} that edges alone name"
             raise InputError(f"{table.where}: expected a time of each {numbering.node_type}, {added}; add them to it")
+    if table is not None and "split" in table.numbers:
+        arrays.splits = find_splits(table.numbers["split"].finish(), table.where)
     if table is not None and table.codes is not None:
         labels = number_labels(
             table.codes.finish(), list(table.classes), (numbering.node_type, numbering.count), context
