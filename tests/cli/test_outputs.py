@@ -153,12 +153,12 @@ def test_a_chain_is_refused_before_its_first_stage(tiering_cli, chain, output, s
     assert content(chain) == before
 
 
-@pytest.fixture
-def bound(chain: Path) -> Iterator[Path]:
-    """A second name of the directory ``data``, by a bind mount."""
+@pytest.fixture(params=["data"])
+def bound(chain: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A second name of the directory ``data``, or of another one, by a bind mount."""
     folder = chain / "a mount"
     folder.mkdir()
-    if subprocess.run(["mount", "--bind", chain / "data", folder], capture_output=True).returncode:
+    if subprocess.run(["mount", "--bind", chain / request.param, folder], capture_output=True).returncode:
         pytest.skip("bind mounts are not permitted here")
     yield folder
     subprocess.run(["umount", folder], check=True)
@@ -194,10 +194,11 @@ def test_bind_mounts_are_followed(tiering_cli, chain, bound):
     assert content(chain / "data") == before
 
 
+@pytest.mark.parametrize("bound", ["home"], indirect=True)
 def test_what_does_not_exist_yet_has_two_names_under_a_bind_mount(tiering_cli, chain, bound):
     """No inode tells that both are one: only what the system says of its mounts."""
     for out, ssd in (("new", "new/x"), ("new/x", "new"), ("new", "new")):
-        for here, there in ((bound / out, chain / "data" / ssd), (chain / "data" / out, bound / ssd)):
+        for here, there in ((bound / out, chain / "home" / ssd), (chain / "home" / out, bound / ssd)):
             tiering_cli("layout", "reordered", "--out", here, "--ssd", there, "--cpu", "20%").refused(
                 "which the command writes to"
             )

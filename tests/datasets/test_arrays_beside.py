@@ -124,11 +124,15 @@ def test_two_files_of_edges_or_two_weights_are_refused(tmp_path: Path) -> None:
         ({"string_ids": True}, [1, 2, 10], [(0, 2), (2, 1), (1, 0)], [1, 2]),
     ],
 )
-@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.parametrize("kind", ["csv", "parquet", "with times"])
 def test_splits_hold_ids_of_the_edges_whatever_renumbers_them(tmp_path, monkeypatch, options, ids, edges, train, kind):
     monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 4)
     pairs = np.array([ids, [*ids[1:], ids[0]]])
-    if kind == "csv":
+    if kind == "with times":  # which tables are read for
+        times = np.vstack((pairs, range(3))).T
+        np.savetxt(tmp_path / "edges.csv", times, "%d", delimiter=",", header="src,dst,t", comments="")
+        options = {**options, "time": "t"}
+    elif kind == "csv":
         np.savetxt(tmp_path / "edges.csv", pairs.T, "%d", delimiter=",")
     else:
         pairs = pairs.astype(str) if "string_ids" in options else pairs
@@ -144,7 +148,9 @@ def test_splits_hold_ids_of_the_edges_whatever_renumbers_them(tmp_path, monkeypa
     np.save(tmp_path / "val_mask.npy", np.arange(nodes) == 1)  # of the second, whatever its id
     with open_dataset(tmp_path, **options) as data:
         assert data.nodes["node"].splits["val"].tolist() == [1]
-    for wrong in (0, ids[2] + 1, 2**63 + 1) if options or (kind == "parquet" and ids[2] == 10) else ():
+    for wrong in (
+        (0, ids[2] + 1, 2**63 + 1) if options.keys() - {"time"} or (kind == "parquet" and ids[2] == 10) else ()
+    ):
         np.save(tmp_path / "train_idx.npy", np.array([ids[1], wrong], np.uint64))
         refused(r"train_idx\.npy.*: expected ids (of the edges|0\.\.4).*, found \d+ at position 1", tmp_path, **options)
 
@@ -163,3 +169,22 @@ def test_rows_that_may_begin_at_either_id_are_refused(tmp_path: Path) -> None:
                 with open_dataset(tmp_path, first_id=1, **options) as data:
                     assert data.nodes["node"].num_nodes == nodes
             (tmp_path / f"{name}.npy").unlink()
+
+
+@pytest.mark.parametrize(
+    ("ids", "split", "nodes"),
+    [
+        ([2**63 + 1, 2**63 + 2, 5], np.array([2**63 + 1, 5], np.uint64), [0, 1]),
+        ([2**63 + 1, 2**63 + 2, 5], [5 - 2**63], None),
+        ([-7, 3, 9], [-7, 9], [0, 2]),
+        ([-7, 3, 9], np.array([2**64 - 7], np.uint64), None),
+    ],
+)
+def test_splits_of_ids_of_64_bits_are_found_exactly(tmp_path: Path, ids: list[int], split: Any, nodes: Any) -> None:
+    (tmp_path / "edges.csv").write_text(f"{ids[0]},{ids[1]}\n{ids[1]},{ids[2]}\n")
+    np.save(tmp_path / "train_idx.npy", np.array(split))
+    if nodes is None:
+        refused("expected ids of the edges, which are renumbered, found", tmp_path, compact_ids=True)
+        return
+    with open_dataset(tmp_path, compact_ids=True) as data:
+        assert sorted(data.nodes["node"].splits["train"].tolist()) == nodes

@@ -296,6 +296,29 @@ def test_the_row_number_as_edge_data(tmp_path):
     assert {name: sorted(data["edge_ids"].tolist()) for name, data in rows.items()} == {"x": [0, 1], "y": [0]}
 
 
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_column_of_splits(tmp_path: Path, suffix: str) -> None:
+    """Rows of several files and pieces; words in any case, nothing where a row is in no split."""
+    words = ["train", "Valid", "test", "", "TRAIN", "validation", "val", "train"]
+    parts = [[(f"u{k}", words[k]) for k in rows] for rows in ((0, 1, 2), (3, 4, 5), (6, 7))]
+    (tmp_path / "users").mkdir()
+    for number, rows in enumerate(parts):
+        write(tmp_path / f"users/{number}.{suffix}", "id,fold", rows)
+    edges = write(tmp_path / f"e.{suffix}", "src,dst", [(f"u{k}", f"u{(k + 1) % 8}") for k in range(8)])
+    options: Any = {"relations": {("user", "follows", "user"): edges}}
+    nodes = {"nodes": {"user": tmp_path / "users"}, "split_column": "fold"}
+    column = {"nodes": {"user": {"file": str(tmp_path / "users"), "split": "fold"}}}
+    for number, given in enumerate((nodes, nodes | {"split_column": {"user": "fold"}}, column)):
+        graph = tiering.import_graph(out=tmp_path / f"g{number}", **options, **given)
+        found = {name: [graph.names("user").of([k])[0] for k in graph.split(name)] for name in graph.splits("user")}
+        assert found == {"train": ["u0", "u4", "u7"], "val": ["u1", "u5", "u6"], "test": ["u2"]}
+    write(tmp_path / f"users/1.{suffix}", "id,fold", [("u3", "holdout"), ("u4", "train"), ("u5", "")])
+    with pytest.raises(InputError, match=r"column fold: expected train, val .*, test, or nothing, found 'holdout'"):
+        tiering.import_graph(out=tmp_path / "x", **options, **nodes)
+    with pytest.raises(InputError, match=r"split_column.* folds: no table has this column"):
+        tiering.import_graph(out=tmp_path / "x", **options, **nodes | {"split_column": "folds"})
+
+
 @pytest.mark.parametrize(
     ("labels", "options", "expected", "said"),
     [
@@ -336,26 +359,3 @@ def test_features_that_float32_cannot_hold_are_refused_by_row_and_column(tmp_pat
             relations={("n", "to", "n"): tmp_path / "e.csv"}, nodes={"n": tmp_path / name}, features="f",
             out=tmp_path / "g",
         )  # fmt: skip
-
-
-@pytest.mark.parametrize("suffix", ["csv", "parquet"])
-def test_a_column_of_splits(tmp_path: Path, suffix: str) -> None:
-    """Rows of several files and pieces; words in any case, nothing where a row is in no split."""
-    words = ["train", "Valid", "test", "", "TRAIN", "validation", "val", "train"]
-    parts = [[(f"u{k}", words[k]) for k in rows] for rows in ((0, 1, 2), (3, 4, 5), (6, 7))]
-    (tmp_path / "users").mkdir()
-    for number, rows in enumerate(parts):
-        write(tmp_path / f"users/{number}.{suffix}", "id,fold", rows)
-    edges = write(tmp_path / f"e.{suffix}", "src,dst", [(f"u{k}", f"u{(k + 1) % 8}") for k in range(8)])
-    options: Any = {"relations": {("user", "follows", "user"): edges}}
-    nodes = {"nodes": {"user": tmp_path / "users"}, "split_column": "fold"}
-    column = {"nodes": {"user": {"file": str(tmp_path / "users"), "split": "fold"}}}
-    for number, given in enumerate((nodes, nodes | {"split_column": {"user": "fold"}}, column)):
-        graph = tiering.import_graph(out=tmp_path / f"g{number}", **options, **given)
-        found = {name: [graph.names("user").of([k])[0] for k in graph.split(name)] for name in graph.splits("user")}
-        assert found == {"train": ["u0", "u4", "u7"], "val": ["u1", "u5", "u6"], "test": ["u2"]}
-    write(tmp_path / f"users/1.{suffix}", "id,fold", [("u3", "holdout"), ("u4", "train"), ("u5", "")])
-    with pytest.raises(InputError, match=r"column fold: expected train, val .*, test, or nothing, found 'holdout'"):
-        tiering.import_graph(out=tmp_path / "x", **options, **nodes)
-    with pytest.raises(InputError, match=r"split_column.* folds: no table has this column"):
-        tiering.import_graph(out=tmp_path / "x", **options, **nodes | {"split_column": "folds"})

@@ -176,14 +176,24 @@ def test_scratch_is_as_planned(tmp_path, monkeypatch, resident, edges):
     assert (estimate.disk_scratch > 0) == (resident < 1 and edges > 0)
 
 
-@pytest.mark.parametrize("stop", [1, 2, 5, 20])
-@pytest.mark.parametrize("sizes", [SMALL, replace(SMALL, resident=1.0), replace(SMALL, runs=3, resident=0.0)])
-def test_an_interrupted_run_goes_on_from_the_missing_block(tmp_path, monkeypatch, stop, sizes):
+FEW_NODES, MANY_NODES = {"indptr": 3, "indices": 8, "weight": 16}, {"indptr": 18, "indices": 8, "weight": 16}
+RESUMED = (SMALL, replace(SMALL, resident=1.0), replace(SMALL, runs=3, resident=0.0))
+
+
+@pytest.mark.parametrize(
+    ("stop", "sizes", "blocks"),
+    [
+        *((stop, sizes, FEW_NODES) for stop in (1, 2, 5, 20) for sizes in RESUMED),
+        *((stop, SMALL, MANY_NODES) for stop in (5, 6, 15)),  # the values of a column are written, its sources are not
+    ],
+)
+def test_an_interrupted_run_goes_on_from_the_missing_block(tmp_path, monkeypatch, stop, sizes, blocks):
     """The second run has chunks of another size; a block that was recorded is not written again."""
     monkeypatch.setattr(checksum, "BLOCK_BYTES", 1024)
-    random = np.random.default_rng(0)
-    edges = EdgeData(("node", "to", "node"), *random.integers(0, 300, (2, 2000)), data={"weight": random.random(2000)})
-    data = Dataset("data", "npy", {"node": NodeData(300)}, [edges])
+    random, nodes = np.random.default_rng(0), 300 if blocks is FEW_NODES else 2300
+    pairs = random.integers(0, nodes, (2, 2000))
+    edges = EdgeData(("node", "to", "node"), *pairs, data={"weight": random.random(2000)})
+    data = Dataset("data", "npy", {"node": NodeData(nodes)}, [edges])
     recorded: list[tuple[str, int]] = []
     seal = FileWriter.seal
 
@@ -199,7 +209,7 @@ def test_an_interrupted_run_goes_on_from_the_missing_block(tmp_path, monkeypatch
     stop = 1000
     other = replace(sizes, min_chunk=77, max_chunk=77, bucket_edges=30)
     graph = build_graph(data, tmp_path / "graph", sizes=other)
-    blocks = {"indptr": 3, "indices": 8, "weight": 16, "checksums": 1}
+    blocks = {**blocks, "checksums": 1}
     assert sorted(recorded) == sorted((name, block) for name, count in blocks.items() for block in range(count))
     with tempfile.TemporaryDirectory() as folder:
         assert build_graph(data, Path(folder) / "graph").digest == graph.digest

@@ -16,6 +16,7 @@ from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import InputError, StorageError
 from tiering.pipeline import layout as write_layout
 from tiering.reorder.arrays import Sizes
+from tiering.reorder.rows import PermutedRows
 
 OPTIONS = {"gpu": "15%", "peer": "3x9%", "cpu": "20%"}
 
@@ -51,21 +52,31 @@ def blocks_of(keys):
 @pytest.mark.parametrize(
     ("page", "stops"), [(512, 4), *(pytest.param(page, 1000, marks=pytest.mark.slow) for page in (512, 4096))]
 )
-def test_from_wherever_it_stopped(reordered, tmp_path, page, stops):
-    folder = tmp_path / "run"
+def test_from_wherever_it_stopped(reordered, tmp_path, monkeypatch, page, stops):
+    asked, chunks, folder = list[tuple[bool, int, int]](), PermutedRows.chunks, tmp_path / "run"
+
+    def asking(self, begin, end, *multiple):
+        asked.append((bool(multiple), begin, end))
+        return chunks(self, begin, end, *multiple)
+
+    monkeypatch.setattr(PermutedRows, "chunks", asking)
     with recording() as all_keys:
         make(reordered, folder, page=page)
-    expected = made(folder)
+    expected, whole = made(folder), asked.copy()
     assert len(blocks_of(all_keys)) > 20
     for stop in range(2, len(all_keys), max(3, len(all_keys) // stops)):
         shutil.rmtree(folder)
         with recording(stop) as first, pytest.raises(StorageError, match="stopped here"):
             make(reordered, folder, page=page)
         assert not (folder / "layout").exists()
+        asked.clear()
         with recording() as again:
             make(reordered, folder, page=page, threads=2)
         assert made(folder) == expected, f"stopped at {all_keys[stop]}"
         assert not blocks_of(first) & set(again), "a finished block was written again"
+    for on_ssd in (False, True):  # of the last stop: rows that were written are not read again
+        rows, before = (sum(end - begin for ssd, begin, end in spans if ssd == on_ssd) for spans in (asked, whole))
+        assert rows < before
 
 
 def test_other_options_leave_nothing_of_the_first(reordered, tmp_path):

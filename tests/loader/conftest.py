@@ -51,6 +51,8 @@ class Dataset:
     edges: dict[tuple[str, str, str], tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
     weights: dict[tuple[str, str, str], np.ndarray] = field(default_factory=dict)
     """Of the edges, in their order; relations left out have none."""
+    edge_features: dict[tuple[str, str, str], np.ndarray] = field(default_factory=dict)
+    """The same."""
     edge_ids: bool = False
     """Whether each edge's place in this order is kept."""
     page_bytes: int = 4096
@@ -103,12 +105,13 @@ def write_graph(writer: ArtifactWriter, data: Dataset, *, reordered: bool) -> No
         folder = f"relations/{src_type}__{rel}__{dst_type}"
         writer.put(f"{folder}/indptr", indptr)
         writer.put(f"{folder}/indices", indices.astype(np.int32))
-        extra = data.weights.get((src_type, rel, dst_type))
-        if extra is not None:
-            writer.put(f"{folder}/weight", extra[edges])
+        key = (src_type, rel, dst_type)
+        extra = {name: own[key] for name, own in (("weight", data.weights), ("feat", data.edge_features)) if key in own}
+        for name, values in extra.items():
+            writer.put(f"{folder}/{name}", values[edges])
         if data.edge_ids:
             writer.put(f"{folder}/edge_ids", edges)
-        edge_data = ([] if extra is None else ["weight"]) + ["edge_ids"] * data.edge_ids
+        edge_data = [*extra, *["edge_ids"] * data.edge_ids]
         relations.append({"src": src_type, "name": rel, "dst": dst_type, "num_edges": len(src), "edge_data": edge_data})
     if reordered:
         part = writer.part("order", "order")

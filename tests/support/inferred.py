@@ -27,6 +27,20 @@ def odd_graph(kit: Any, nodes: int = 900, dim: int = 12, seed: int = 0, **option
     return kit.Dataset({"node": place}, {RELATION: (edges[0], edges[1])}, **options)
 
 
+def with_edge_data(data: Any) -> Any:
+    """The same graph with weights and three features of its edges; duplicates and loops have their own."""
+    rng = np.random.default_rng(4)
+    count = len(data.edges[RELATION][0])
+    data.weights = {RELATION: rng.random(count, np.float32) + 0.1}
+    data.edge_features = {RELATION: rng.standard_normal((count, 3), np.float32)}
+    return data
+
+
+def edge_data(layout: Any, name: str) -> torch.Tensor:
+    """Edge data of the only relation in the order of `all_edges`."""
+    return torch.from_numpy(np.array(layout.artifact.graph.edge_data()[name]))
+
+
 def all_edges(layout: Any) -> dict[tuple[str, str, str], torch.Tensor]:
     """The edges of each relation in ranks, shape (2, edges), by destination."""
     graph, edges = layout.artifact.graph, {}

@@ -81,6 +81,15 @@ class OutputDirectory(AbstractContextManager["OutputDirectory"]):
         if not output._is_unfinished():
             output._refuse_existing()
 
+    @classmethod
+    def unfinished_identity(cls, out: str | os.PathLike[str]) -> dict[str, Any]:
+        """Return the identity of a run that left `out` unfinished; empty if there is none."""
+        output = cls.__new__(cls)
+        output._set_places(out)
+        with suppress(OSError, ValueError), (output.path / JOURNAL).open("rb") as file:
+            return dict(json.loads(file.readline().partition(b"\t")[0])["identity"])
+        return {}
+
     def _set_places(self, out: str | os.PathLike[str]) -> None:
         require_local(out=out)
         self.out = Path(os.path.abspath(out))  # noqa: PTH100 - keep symbolic links in the name as given

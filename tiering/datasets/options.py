@@ -26,8 +26,7 @@ RAW_OPTIONS = frozenset({"feature_dim", "feature_dtype", "num_labelled"}) | TIME
 TREE_OPTIONS = frozenset({"label", "relations", "mean_features"})
 RANDOM_OPTIONS = frozenset({"random_features", "random_labels", "random_train"})
 TABLE_OPTIONS = frozenset({
-    "relation", "nodes", "id_column", "features", "type_column", "edge_data", "unknown_ids", "no_label",
-    "split_column",
+    "relation", "nodes", "id_column", "features", "split_column", "type_column", "edge_data", "unknown_ids", "no_label",
 })  # fmt: skip
 FORMAT_OPTIONS = (
     COLUMN_OPTIONS | TEXT_OPTIONS | RAW_OPTIONS | TREE_OPTIONS | TABLE_OPTIONS

@@ -339,19 +339,27 @@ class ForFrameworks:
         asked = LoaderOptions.of(features, words, links, "dgl_link_loader")
         return self._load(asked, adapter, edge_attrs, return_edge_id, transform)
 
-    def pyg_inference(self, model: Any, out: str | os.PathLike[str], **options: Any) -> Any:
-        """Return `TieredLayout.inference` of a ``BasicGNN`` of PyG: ``GraphSAGE``, ``GAT``, ``GCN``, ``GIN``..."""
+    def pyg_inference(self, model: Any, out: str | os.PathLike[str], *, edge_data: bool = True, **options: Any) -> Any:
+        """Return `TieredLayout.inference` of a ``BasicGNN`` of PyG: ``GraphSAGE``, ``GAT``, ``GCN``, ``GIN``...
+
+        `edge_data`: whether convolutions get what they take of the layout's edge data, ``edge_weight`` and
+        ``edge_attr``; give False for a model that was trained without.
+        """
         from tiering.loader.inference.frameworks import pyg_layers
 
-        return self._layout.inference(pyg_layers(model), out, **options)
+        return self._layout.inference(pyg_layers(model, self.artifact.graph, edge_data), out, **options)
 
     def dgl_inference(
-        self, modules: Sequence[Any], out: str | os.PathLike[str], activation: Any = None, **options: Any
-    ) -> Any:
-        """Return `TieredLayout.inference` of convolutions of DGL, with `activation` (relu) between them."""
+        self, modules: Sequence[Any], out: str | os.PathLike[str], activation: Any = None, *, edge_data: bool = True,
+        **options: Any,
+    ) -> Any:  # fmt: skip
+        """Return `TieredLayout.inference` of convolutions of DGL, with `activation` (relu) between them.
+
+        `edge_data`: as of `pyg_inference`, by arguments such as ``edge_weight``.
+        """
         from tiering.loader.inference.frameworks import dgl_layers
 
-        return self._layout.inference(dgl_layers(modules, activation), out, **options)
+        return self._layout.inference(dgl_layers(modules, self.artifact.graph, activation, edge_data), out, **options)
 
     def _enter_seeds(self, words: dict[str, Any], split: str | None, nodes: Any, what: str) -> Any:
         """Add the split, or nodes of the source (all where nothing is named), to keywords; return ``input_id``."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from contextlib import AbstractContextManager
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
@@ -288,8 +288,9 @@ class TieredLayout(ForFrameworks, Described, AbstractContextManager["TieredLayou
         return Loader(self, LoaderOptions.of(features, {"fanouts": fanouts, **options}, asked, "link_loader"))
 
     def inference(
-        self, layers: Sequence[Any], out: str | os.PathLike[str], *, memory: Any = "auto", dtype: str | None = None,
+        self, layers: Iterable[Any], out: str | os.PathLike[str], *, memory: Any = "auto", dtype: Any = None,
         nodes: Any = None, edges: int = 50_000, device: Any = "cpu", force: bool = False, dry_run: bool = False,
+        resume: str | None = None,
     ) -> Any:  # fmt: skip
         """Return the embeddings of all nodes: every layer for all nodes, out of core, written to the directory `out`.
 
@@ -302,7 +303,8 @@ class TieredLayout(ForFrameworks, Described, AbstractContextManager["TieredLayou
         memory
             Memory that this process may hold, messages and outputs of the functions too: ``8GiB``, ``50%``, ``auto``.
         dtype
-            Dtype of the tables: ``float32``, ``float16`` or ``bfloat16``; by default that of the functions' results.
+            Dtype of the tables: ``float32``, ``float16`` or ``bfloat16``, or torch's; by default that of the functions'
+            results. A finite number that it cannot hold is refused.
         nodes
             Nodes to make embeddings of: original ids, a mask over them, or (type, ids). ``None``: all. Each layer makes
             what the next one needs.
@@ -314,6 +316,8 @@ class TieredLayout(ForFrameworks, Described, AbstractContextManager["TieredLayou
             Whether to replace what is there, and to begin anew what an unfinished run has left.
         dry_run
             Whether to return the estimate of memory, reads and disk by layer (`tiering.run.plan.Estimate`) instead.
+        resume
+            ``"trust"``: continue a stopped run although the code of its functions changed or cannot be compared.
 
         Returns
         -------
@@ -322,7 +326,7 @@ class TieredLayout(ForFrameworks, Described, AbstractContextManager["TieredLayou
         Raises
         ------
         InputError, ExistsError, BudgetError, ModelError, StorageError
-            If a module is in training mode, or an unfinished run had other parameters, layers, torch or options; `out`
+            If a module is in training mode, or an unfinished run had other functions, parameters, torch, options; `out`
             is there; the memory does not suffice for a block; a function fails or returns other rows, or NaN; the disk
             has no room for two tables. A run that was stopped goes on from its last finished block.
 
@@ -336,8 +340,9 @@ class TieredLayout(ForFrameworks, Described, AbstractContextManager["TieredLayou
         if not dry_run:
             OutputDirectory.refuse_existing(out, force)
         inference = Inference(
-            self, layers, out, memory=memory, dtype=dtype, nodes=nodes, edges=edges, device=device, force=force
-        )
+            self, layers, out, memory=memory, dtype=dtype, nodes=nodes, edges=edges, device=device, force=force,
+            resume=resume,
+        )  # fmt: skip
         return inference.estimate() if dry_run else inference.run()
 
     def problems(self, level: str = "header", threads: int = 1) -> list[Problem]:

@@ -60,18 +60,21 @@ def test_blocks_cover_all_nodes_and_are_as_large_as_their_edges_allow(layouts, d
 
 
 def test_functions_get_at_least_so_many_destinations():
-    """Those added are the last one again; sources stay where edges find them, and no edge ends at what is added."""
+    """Those added are the last one again, with one in-edge each; sources stay where edges find them."""
     to, own = ("author", "wrote", "paper"), ("paper", "cites", "paper")
     nodes = {"paper": torch.tensor([7, 9, 4, 2]), "author": torch.tensor([5, 6])}
     edges = {to: torch.tensor([[1, 0], [0, 1]]), own: torch.tensor([[3, 1, 2], [0, 0, 1]])}
     x = {t: ids[:, None] * torch.ones(3) for t, ids in nodes.items()}
-    block, rows = InferenceBlock("paper", nodes, edges, 2).padded(x)
+    positions = {r: torch.arange(pairs.shape[1]) for r, pairs in edges.items()}
+    block, rows = InferenceBlock("paper", nodes, edges, 2, positions).padded(x)
     assert block.num_dst == LEAST_NODES and block.nodes["paper"].tolist() == [7, *[9] * 15, 4, 2]
     assert torch.equal(rows["paper"][:, 0], block.nodes["paper"].float()) and rows["author"] is x["author"]
     for relation, pairs in block.edges.items():
-        assert torch.equal(pairs[1], edges[relation][1])
-        before = nodes[relation[0]][edges[relation][0]]
-        assert torch.equal(block.nodes[relation[0]][pairs[0]], before)
+        count = edges[relation].shape[1]
+        assert pairs[1].tolist() == [*edges[relation][1].tolist(), *range(2, LEAST_NODES)]
+        before = nodes[relation[0]][edges[relation][0]].tolist()
+        assert block.nodes[relation[0]][pairs[0]].tolist() == before + before[-1:] * (LEAST_NODES - 2)
+        assert block.positions[relation].tolist() == [*range(count), *[count - 1] * (LEAST_NODES - 2)]
     one, same = InferenceBlock("paper", {"paper": nodes["paper"]}, {own: edges[own]}, 2).padded(x["paper"])
     assert torch.equal(same, rows["paper"]) and torch.equal(one.edges[own], block.edges[own])
     whole = InferenceBlock("paper", {"paper": torch.arange(LEAST_NODES)}, {}, LEAST_NODES)

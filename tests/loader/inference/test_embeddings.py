@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import shutil
+import warnings
 
 import numpy as np
 import pytest
 import torch
 from inferred import Sage, odd_graph
+from toy_datasets import tree_bytes
 
 import tiering
 from tiering.errors import CapabilityError, ExistsError, FormatError, InputError, MissingError, ModelError
 from tiering.formats.embeddings import Embeddings
+from tiering.loader.inference import Layer
 
 
 @pytest.fixture
@@ -86,6 +89,10 @@ WRONG = {
     "numpy": (lambda block, x: x[: block.num_dst].numpy(), "found float32"),
     "integers": (lambda block, x: x[: block.num_dst].long(), r"found int64 \(\d+, 12\)"),
     "three dimensions": (lambda block, x: x[: block.num_dst, None], r"found float32 \(\d+, 1, 12\)"),
+    "no columns": (
+        lambda block, x: x[: block.num_dst, :0],
+        r"^layer 0, .*with at least 1 column, found float32 \(\d+, 0\)",
+    ),
     "nothing": (lambda block, x: None, "returned rows of no node type"),
     "another width": (
         lambda block, x: x[: block.num_dst, : 12 - int(block.nodes["node"][0] > 9)],
@@ -126,6 +133,8 @@ def test_what_is_refused_before_it_begins(kit, build, tmp_path):
         ({"dtype": "int8"}, "dtype: expected float32, float16, bfloat16, found 'int8'"),
         ({"edge": 3}, "edge"),
         ({"nodes": [900]}, "nodes"),
+        ({"nodes": []}, "nodes: the set is empty; give at least one node"),
+        ({"nodes": np.zeros(900, bool)}, "nodes: the set is empty"),
         ({"nodes": ("author", [1])}, "author"),
         *(({"edges": few}, "edges: expected a whole number of at least 1") for few in (0, 1.5, "many", True)),
         ({"memory": "much"}, "memory"),
@@ -133,8 +142,14 @@ def test_what_is_refused_before_it_begins(kit, build, tmp_path):
     ):
         with pytest.raises((InputError, MissingError, CapabilityError, TypeError), match=words):
             layout.inference([layer], tmp_path / "e", **options)
-    with pytest.raises(InputError, match="layers: expected at least one function"):
-        layout.inference([], tmp_path / "e")
+    for layers, words in (
+        ([], "layers: expected at least one function"),
+        (layer, r"layers: expected a list with a function for each layer, found function; write \[function\]"),
+        (Layer(layer), "found Layer; write"),
+        ([layer, 3], "found 3"),
+    ):
+        with pytest.raises(InputError, match=words):
+            layout.inference(layers, tmp_path / "e")
     data = odd_graph(kit)
     data.nodes["node"] = kit.Nodes(900)
     with pytest.raises(InputError, match="inference begins with features, and the layout has none"):
@@ -145,6 +160,58 @@ def test_what_is_refused_before_it_begins(kit, build, tmp_path):
         with pytest.raises(ExistsError):
             layout.inference([lambda block, x: pytest.fail("it is tried")], tmp_path / "e", force=force)
     assert (tmp_path / "e" / "mine").read_text() == "kept" and len(list(tmp_path.glob(".e*"))) == 0
+
+
+@pytest.mark.parametrize(
+    ("made", "dtype", "value", "below"),
+    [
+        ("float32", "float16", 65520.0, 65504.0),
+        ("float32", "bfloat16", -3.4e38, -3.3e38),
+        ("float64", "float32", 1e39, 3e38),
+        ("float64", "float16", 1e300, 6e4),
+        ("float16", "bfloat16", 65504.0, 65280.0),
+    ],
+)
+def test_numbers_that_a_table_cannot_hold(kit, build, tmp_path, made, dtype, value, below):
+    """The value just below them, and infinity that a function returns, are stored."""
+    layout, kind, name = build(odd_graph(kit)), getattr(torch, made), getattr(torch, dtype)
+
+    def layer(least):
+        def function(block, x):
+            rows = torch.zeros(block.num_dst, 3, dtype=kind)
+            rows[block.nodes["node"][: block.num_dst] == 377, 1] = least
+            return rows
+
+        return function
+
+    words = rf"layer 0, 'node': node 377 \(rank\), column 1 is {value:g}, which {dtype} cannot hold; leave dtype out to"
+    with pytest.raises(ModelError, match=words.replace("+", r"\+")):
+        layout.inference([layer(value)], tmp_path / "e", edges=300, dtype=name)
+    for number, held in enumerate((below, torch.inf)):
+        found = layout.inference([layer(held)], tmp_path / str(number), edges=300, dtype=name)
+        decoded = torch.from_numpy(found.numpy().copy().view(np.int16 if name.itemsize == 2 else np.int32)).view(name)
+        assert (
+            decoded[377, 1].double() == torch.tensor(held, dtype=kind).to(name).double()
+            and found.entry().codec == dtype
+        )
+
+
+def test_layers_of_a_generator_and_a_dtype_of_torch(kit, build, tmp_path):
+    layout, model = build(odd_graph(kit)), Sage(12, 9, 4)
+    layout.inference(model.layers, tmp_path / "a", dtype="float16")
+    layout.inference((layer for layer in model.layers), tmp_path / "b", dtype=torch.float16)
+    assert tree_bytes(tmp_path / "a") == tree_bytes(tmp_path / "b")
+
+
+def test_sparse_tensors_in_a_closure(kit, build, tmp_path):
+    layout = build(odd_graph(kit))
+    weight = torch.eye(12)[:, :5]
+    expected = layout.inference([lambda block, x: x[: block.num_dst] @ weight], tmp_path / "dense").numpy()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for number, sparse in enumerate((weight.to_sparse(), weight.to_sparse_csr())):
+            function = lambda block, x, sparse=sparse: x[: block.num_dst] @ sparse  # noqa: E731
+            np.testing.assert_array_equal(layout.inference([function], tmp_path / str(number)).numpy(), expected)
 
 
 def test_ranks_of_some_nodes_must_rise(kit, build, tmp_path, tiering_cli):

@@ -19,7 +19,7 @@ import tiering
 from tiering.artifacts import checksum, storage
 from tiering.errors import InputError, ModelError, StorageError
 from tiering.loader.inference import Layer
-from tiering.loader.inference.layers import digest_layers
+from tiering.loader.inference.identity import identify_layers
 
 
 class Counted:
@@ -70,7 +70,7 @@ def killed(layout, model, out, at):
         try:
             torch.set_num_threads(1)  # those of the parent are not here
             with tiering.open(layout.path) as own:
-                own.inference(Counted(model, at, die).layers, out, edges=300)
+                own.inference(Counted(model, at, die).layers, out, edges=300, resume="trust")
         finally:
             os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
@@ -81,7 +81,7 @@ def finish(whole, out, **options):
     """Run to the end; return the calls by layer without those of the plan, and compare the bytes."""
     layout, model, expected, _ = whole
     counted = Counted(model)
-    layout.inference(counted.layers, out, edges=300, **options)
+    layout.inference(counted.layers, out, edges=300, **{"resume": "trust", **options})  # calls that are counted differ
     found = tree_bytes(out)
     assert [name for name in found if found[name] != expected.get(name)] == [] and found.keys() == expected.keys()
     assert not out.with_name(f".{out.name}.partial").exists()
@@ -105,13 +105,15 @@ def test_killed_runs_go_on(whole, tmp_path):
 
 @pytest.mark.parametrize("strike", [signal.SIGINT, fail])
 def test_interrupts_and_functions_that_fail(whole, tmp_path, strike):
-    """A mended function with the same parameters goes on; finished layers are not run again."""
+    """A mended function with the same parameters goes on if it is trusted; finished layers are not run again."""
     layout, model, _, calls = whole
     out, at = tmp_path / "e", planned(layout, model).total() + calls[0] + 4
     hit = fail if strike is fail else lambda: signal.raise_signal(signal.SIGINT)
     error = ModelError if strike is fail else KeyboardInterrupt
     with pytest.raises(error, match="layer 1, block of 'node'.*ValueError: no more" if strike is fail else None):
         layout.inference(Counted(model, at, hit).layers, out, edges=300)
+    with pytest.raises(InputError, match=r"^functions: .*e unfinished, found that layer 0 has changed; .*trust"):
+        layout.inference(Counted(model).layers, out, edges=300)
     assert finish(whole, out)[0] == 0
 
 
@@ -184,12 +186,12 @@ def test_parameters_are_found_wherever_a_function_has_them():
         lambda block, x, shift=trained.shift: x + shift,
         Layer(lambda block, x: x, before=trained.layer),
     ]
-    before = digest_layers(functions)
-    assert before == digest_layers(functions)
+    before = identify_layers(functions)
+    assert before == identify_layers(functions)
     weights["w"][0][1, 1] = trained.shift[2] = 1
-    after = digest_layers(functions)
+    after = identify_layers(functions)
     assert [old != new for old, new in zip(before, after, strict=True)] == [True] * len(functions)
     trained.linear.train()
     for function in (functions[0], functions[1], functions[5]):
-        with pytest.raises(InputError, match=r"linear \(Linear\) is in training mode"):
-            digest_layers([function])
+        with pytest.raises(InputError, match=r"^layer 0: .*linear \(Linear\) is in training mode"):
+            identify_layers([function])

@@ -143,7 +143,7 @@ def _make_parser(
     whole = context.format == "edgelist" and options.header is None and all(map(_WHOLE.fullmatch, fields))
     counts = [int(field) for field in fields] if whole and len(fields) == 2 else [0, 0]
     fields = second if counts[0] and counts[1] >= len(records) - 1 and len(second) > 2 else fields
-    header, width = fields is records[0] and _has_header(records, options, path), len(fields)
+    header, width = fields is records[0] and _has_header(fields, records, options, path), len(fields)
     names = fields if header else list(map(str, range(width)))
     stated = (0, 1) if _is_konect(path, context, comments) else find_titles(path, comments, syntax, width)
     if stated and not header and options.src_column is options.dst_column is None:
@@ -212,9 +212,8 @@ def heads_numbers(records: list[list[str]]) -> bool:
     return others != [] and any(all(NUMERIC.fullmatch("".join(one[k : k + 1])) for one in others) for k in words)
 
 
-def _has_header(records: list[list[str]], options: ImportOptions, path: Path) -> bool:
+def _has_header(fields: list[str], records: list[list[str]], options: ImportOptions, path: Path) -> bool:
     """Return whether the first line is a header: no id looks like a number; of names, it has usual names of columns."""
-    fields = records[0]
     if options.header is not None:
         return options.header
     asked = (options.src_column, options.dst_column)

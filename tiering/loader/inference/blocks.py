@@ -5,13 +5,14 @@ from __future__ import annotations
 import warnings
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tiering.artifacts.manifest import Relation
+from tiering.formats.features import EDGE_FEATURES
 from tiering.formats.graph import Graph, checked_lists
 from tiering.loader.batches.batch import Batch, Block
 from tiering.text.units import format_count
@@ -111,6 +112,16 @@ def cut_runs(graph: Graph, node_type: str, ids: Ids | None, edges: int) -> NodeR
 
 
 @dataclass(frozen=True)
+class GraphValues:
+    """Edge data and factors of nodes, which functions may read in addition to edges."""
+
+    edge_data: Mapping[Relation, Mapping[str, npt.NDArray[Any]]] = field(default_factory=dict)
+    """Along the relation's ``indices``."""
+    factors: npt.NDArray[np.float32] | None = None
+    """Factors of all nodes by their degrees (`tiering.loader.inference.degrees`)."""
+
+
+@dataclass(frozen=True)
 class InferenceBlock:
     """Destinations of one type, their in-lists, and the sources of these: destinations are the first of their type."""
 
@@ -122,15 +133,52 @@ class InferenceBlock:
     """By relation, int64, shape (2, edges): positions of sources above those of destinations."""
     num_dst: int
     """Destinations: rows of the result."""
+    positions: Mapping[Relation, torch.Tensor] = field(default_factory=dict, repr=False)
+    """Places of the edges in the relation's ``indices``, where the graph has edge data."""
+    values: GraphValues = field(default=GraphValues(), repr=False)
+    """Source of `edge_data` and `factors`."""
 
     @classmethod
-    def of(cls, batch: Batch) -> InferenceBlock:
+    def of(cls, batch: Batch, values: GraphValues) -> InferenceBlock:
         """Return the only block of a batch; one without edges where none were sampled."""
         block: Block = batch.blocks()[0]
-        return cls(batch.seed_type, batch.nodes, block.edge_index, block.num_dst[batch.seed_type])
+        t = batch.seed_type
+        return cls(t, batch.nodes, block.edge_index, block.num_dst[t], block.positions, values)
+
+    def edge_data(self, name: str) -> Any:
+        """Return the edge data ``name`` of the only relation, else of each that has it; ``None`` if none has.
+
+        Read when asked for, from the graph's files; row i belongs to edge i of ``edges``.
+        """
+        data = self.values.edge_data
+        found = {r: self.edge_values(r, name) for r in self.positions if name in data[r]}
+        return (next(iter(found.values())) if len(self.edges) == 1 else found) if found else None
+
+    def edge_values(self, relation: Relation, name: str) -> torch.Tensor:
+        """Return the edge data ``name`` of a relation that has it."""
+        return _rows(self.values.edge_data[relation][name], self.positions[relation])
+
+    @property
+    def edge_weight(self) -> Any:
+        """Edge data ``weight``, under PyG's name; see `edge_data`."""
+        return self.edge_data("weight")
+
+    @property
+    def edge_attr(self) -> Any:
+        """Features of edges, under PyG's name; see `edge_data`."""
+        return self.edge_data(EDGE_FEATURES)
+
+    @property
+    def factors(self) -> torch.Tensor:
+        """Factors of the sources by their degrees in the whole graph, of the one node type."""
+        assert self.values.factors is not None  # asked for by the layer
+        return _rows(self.values.factors, self.nodes[self.node_type])
 
     def padded(self, x: Any) -> tuple[InferenceBlock, Any]:
-        """Return the block and its rows with at least `LEAST_NODES` destinations: the last again, without edges."""
+        """Return the block and its rows with at least `LEAST_NODES` destinations: the last again, with one edge each.
+
+        DGL refuses destinations without.
+        """
         import torch
 
         t, count = self.node_type, self.num_dst
@@ -141,8 +189,17 @@ class InferenceBlock:
         def extend(rows: torch.Tensor) -> torch.Tensor:
             return torch.cat([rows[:count], rows[count - 1 : count].expand(more, *rows.shape[1:]), rows[count:]])
 
-        moved = {r: torch.stack([e[0] + more * (e[0] >= count), e[1]]) for r, e in self.edges.items() if r[0] == t}
-        block = InferenceBlock(t, {**self.nodes, t: extend(self.nodes[t])}, {**self.edges, **moved}, LEAST_NODES)
+        edges, positions, added = {}, {}, torch.arange(count, LEAST_NODES, device=self.nodes[t].device)
+        for r, e in self.edges.items():
+            again = torch.tensor([-1] * more if r[2] == t and e.shape[1] else [], dtype=torch.int64, device=e.device)
+            src = torch.cat([e[0], e[0, again]])
+            edges[r] = torch.stack(
+                [src + more * (src >= count) if r[0] == t else src, torch.cat([e[1], added[: len(again)]])]
+            )
+            if r in self.positions:
+                positions[r] = torch.cat([self.positions[r], self.positions[r][again]])
+        nodes = {**self.nodes, t: extend(self.nodes[t])}
+        block = replace(self, nodes=nodes, edges=edges, num_dst=LEAST_NODES, positions=positions)
         if isinstance(x, dict):
             return block, {**x, t: extend(x[t])} if t in x else x
         return block, extend(x)
@@ -175,6 +232,16 @@ class InferenceBlock:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", ".*Sparse (CSR|invariant)")
             return torch.sparse_csr_tensor(ends, src, ones, shape, check_invariants=False)
+
+
+def _rows(table: npt.NDArray[Any], places: torch.Tensor) -> torch.Tensor:
+    """Return rows of a table of the graph on the device of their places; 16 bits without a dtype are bfloat16."""
+    import torch
+
+    rows = np.take(table, places.cpu().numpy(), axis=0)
+    if rows.dtype == np.uint16:
+        return torch.from_numpy(rows.view(np.int16)).view(torch.bfloat16).to(places.device)
+    return torch.from_numpy(rows).to(places.device)
 
 
 def needed_nodes(graph: Graph, nodes: Mapping[str, Ids] | None, layers: Sequence[bool]) -> list[dict[str, Ids | None]]:

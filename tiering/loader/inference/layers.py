@@ -1,21 +1,19 @@
-"""Layers of inference: functions of blocks, checked; their parameters, and the memory that they take."""
+"""Layers of inference: functions of blocks, checked, and the memory that they take."""
 
 from __future__ import annotations
 
 import ctypes
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-import xxhash
-
-from tiering.errors import InputError, ModelError
+from tiering.errors import InputError, ModelError, quoted
 from tiering.formats.embeddings import RowsEntry
 from tiering.loader.inference.blocks import InferenceBlock
+from tiering.loader.inference.degrees import Degrees
 from tiering.memory import own_memory
 
 if TYPE_CHECKING:
@@ -23,7 +21,6 @@ if TYPE_CHECKING:
 
 Rows = Any
 """Rows of the sources, a tensor, or tensors by type where the graph has several."""
-_DEEPEST, _MOST_PARTS = 8, 10_000  # of objects in objects, and of collections, in which a function's modules are found
 _DTYPES = ("float32", "float16", "bfloat16", "float64")
 
 
@@ -43,6 +40,10 @@ class Layer:
     """Neighbours of each destination: -1 all, else as many are drawn as a model was trained with."""
     neighbours: bool = True
     """Whether the function reads neighbours; else blocks have no edges."""
+    edge_data: bool = True
+    """Whether the function may read edge data (`InferenceBlock.edge_data`), where the graph has some."""
+    degrees: Degrees | None = None
+    """How degrees of the whole graph become `InferenceBlock.factors`, for graphs of one relation."""
 
 
 def run_function(layer: Layer, number: int, block: InferenceBlock, x: Rows) -> torch.Tensor | None:
@@ -50,27 +51,30 @@ def run_function(layer: Layer, number: int, block: InferenceBlock, x: Rows) -> t
     import torch
 
     where = f"layer {number}, block of {block.node_type!r} from node {int(block.nodes[block.node_type][0])} on"
-    with torch.inference_mode():
+    with torch.no_grad():  # products with sparse matrices fail in inference_mode
         try:
             shown, x = block.padded(x)
             found = layer.function(shown, x)
         except Exception as error:
             raise ModelError(f"{where}: the function failed: {type(error).__name__}: {error}") from error
-        rows = found.get(block.node_type) if isinstance(found, dict) else found
+        rows: Any = found.get(block.node_type) if isinstance(found, dict) else found
         if rows is None:
             return None
         kind = str(getattr(rows, "dtype", type(rows).__name__)).removeprefix("torch.")
-        if not isinstance(rows, torch.Tensor) or rows.dim() != 2 or len(rows) != shown.num_dst or kind not in _DTYPES:
-            shape = tuple(rows.shape) if isinstance(rows, torch.Tensor) else ""
+        shape = tuple(rows.shape) if isinstance(rows, torch.Tensor) else ()
+        if len(shape) != 2 or shape[0] != shown.num_dst or not shape[1] or kind not in _DTYPES:
             raise ModelError(
                 f"{where}: expected a tensor of floats of shape ({shown.num_dst}, dim), a row for each destination, "
-                f"found {kind} {shape}"
+                f"with at least 1 column, found {kind} {shape or ''}"
             )
-        return rows[: block.num_dst].cpu().contiguous()
+        kept: torch.Tensor = rows[: block.num_dst].detach().cpu().contiguous()
+        return kept
 
 
 def check_values(rows: torch.Tensor | None, entry: RowsEntry, number: int, block: InferenceBlock) -> None:
-    """Refuse rows of another form than those of the first block, and NaN."""
+    """Refuse rows of another form than those of the first block, NaN, and numbers that the table cannot hold."""
+    import torch
+
     expected = f"{entry.dim} x {entry.dtype}"
     found = "no rows" if rows is None else f"{rows.shape[1]} x {str(rows.dtype).removeprefix('torch.')}"
     where = f"layer {number}, {block.node_type!r}"
@@ -80,6 +84,16 @@ def check_values(rows: torch.Tensor | None, entry: RowsEntry, number: int, block
     if bool(nan.any()):
         first = int(block.nodes[block.node_type][int(nan.nonzero()[0])])
         raise ModelError(f"{where}: {int(nan.sum())} rows of a block have NaN, first that of node {first} (rank)")
+    if entry.codec:
+        stored = rows.float().to(getattr(torch, entry.codec)).to(rows.dtype)  # the dtype that the next layer gets
+        lost = rows.isfinite() & stored.isinf()
+        if bool(lost.any()):
+            row, column = lost.nonzero()[0].tolist()
+            raise ModelError(
+                f"{where}: node {int(block.nodes[block.node_type][row])} (rank), column {column} is "
+                f"{float(rows[row, column]):g}, which {entry.codec} cannot hold; leave dtype out to store "
+                f"{str(rows.dtype).removeprefix('torch.')}, or change the function, and give --force to start over"
+            )
 
 
 def measured(run: Callable[[], Any]) -> tuple[Any, int]:
@@ -105,54 +119,13 @@ def release_unused(*, collect: bool = True) -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def modules_of(value: Any, name: str = "", seen: set[int] | None = None) -> Iterator[tuple[str, Any]]:
-    """Yield modules and tensors: a value, those in a collection or an object, and those that a function refers to."""
-    import torch
-
-    seen = set() if seen is None else seen
-    if id(value) in seen or name.count(".") > _DEEPEST:
-        return
-    seen.add(id(value))
-    if isinstance(value, torch.nn.Module | torch.Tensor):
-        yield name, value
-        return
-    parts: dict[Any, Any] = {} if isinstance(value, type | ModuleType) else dict(getattr(value, "__dict__", {}))
-    if isinstance(value, dict | list | tuple) and len(value) <= _MOST_PARTS:
-        parts = value if isinstance(value, dict) else dict(enumerate(value))
-    elif callable(value):
-        code, known = getattr(value, "__code__", None), getattr(value, "__globals__", {})
-        names = [*getattr(code, "co_freevars", ()), *filter(known.__contains__, getattr(code, "co_names", ()))]
-        cells = [cell.cell_contents for cell in getattr(value, "__closure__", None) or ()]
-        parts |= dict(zip(names, [*cells, *(known[n] for n in names[len(cells) :])], strict=True))
-        own = ("__self__", "__defaults__", "__kwdefaults__", "__wrapped__", "func", "args", "keywords")
-        parts |= {attribute: getattr(value, attribute, None) for attribute in own}
-    for key, part in parts.items():
-        yield from modules_of(part, f"{name}.{key}".lstrip("."), seen)
-
-
-def digest_layers(layers: Sequence[Any]) -> list[str]:
-    """Return a digest of each layer's parameters; refuse modules in training mode."""
-    import torch
-
-    digests = []
-    for number, layer in enumerate(layers):
-        digest = xxhash.xxh3_128()
-        for function in (layer.function, layer.before) if isinstance(layer, Layer) else (layer,):
-            for name, module in modules_of(function):
-                state = {"": module} if isinstance(module, torch.Tensor) else module.state_dict()
-                parts = () if isinstance(module, torch.Tensor) else module.named_modules()
-                training = [path or name or "the module" for path, part in parts if part.training]
-                if training:
-                    raise InputError(
-                        f"layer {number}: {training[0]} ({type(module).__name__}) is in training mode; call its "
-                        "eval() first"
-                    )
-                for key, value in state.items():
-                    digest.update(f"{name}.{key}".encode())
-                    if isinstance(value, torch.Tensor):
-                        digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
-        digests.append(f"xxh3-128:{digest.hexdigest()}")
-    return digests
+def list_layers(layers: Iterable[Any]) -> list[Any]:
+    """Return a list or a generator of functions and layers as a list; refuse anything else."""
+    found = list(layers) if isinstance(layers, Iterable) else [None]
+    if wrong := [layer for layer in found if not isinstance(layer, Layer) and not callable(layer)]:
+        what = f"{type(layers).__name__}; write [function] for a single layer" if found == [None] else quoted(wrong[0])
+        raise InputError(f"layers: expected a list with a function for each layer, found {what}")
+    return found
 
 
 def as_layers(layers: Sequence[Any]) -> list[Layer]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tiering.artifacts.atomic import OutputDirectory
 from tiering.artifacts.checksum import digest_bytes
 from tiering.artifacts.file_writer import FileWriter, appending_memory
 from tiering.artifacts.manifest import External, Manifest
@@ -21,16 +23,13 @@ from tiering.errors import BudgetError, InputError, ModelError
 from tiering.formats.embeddings import PAGE_BYTES, ROWS, Embeddings, RowsEntry
 from tiering.formats.layout import CODEC, TIERS, Layout, image_name
 from tiering.formats.ssd_rows import SsdRows
+from tiering.loader.adapters import edge_names
 from tiering.loader.batches.pipeline import StageError
-from tiering.loader.inference.blocks import InferenceBlock, NodeRuns, cut_runs, needed_nodes
-from tiering.loader.inference.layers import (
-    as_layers,
-    check_values,
-    digest_layers,
-    measured,
-    release_unused,
-    run_function,
-)
+from tiering.loader.inference.blocks import GraphValues, InferenceBlock, NodeRuns, cut_runs, needed_nodes
+from tiering.loader.inference.company import in_other_company, refuse_changed
+from tiering.loader.inference.fitness import refuse_unfit
+from tiering.loader.inference.identity import identify_layers
+from tiering.loader.inference.layers import as_layers, check_values, list_layers, measured, release_unused, run_function
 from tiering.loader.tables.delivery import Delivery
 from tiering.loader.targets import find_nodes
 from tiering.memory import Budget, own_memory, parse_memory
@@ -56,23 +55,33 @@ class Inference:
     """The layers of a run, the blocks and the table of each, known before the first row is read."""
 
     def __init__(
-        self, layout: TieredLayout, layers: Sequence[Any], out: str | os.PathLike[str], *, memory: Any,
-        dtype: str | None, nodes: Any, edges: int, device: Any, force: bool,
+        self, layout: TieredLayout, layers: Iterable[Any], out: str | os.PathLike[str], *, memory: Any,
+        dtype: Any, nodes: Any, edges: int, device: Any, force: bool, resume: str | None,
     ) -> None:  # fmt: skip
         import torch
 
         if not layout.feature_types:
             raise InputError(f"{layout.path}: inference begins with features, and the layout has none")
+        dtype = None if dtype is None else str(getattr(dtype, "__name__", dtype)).removeprefix("torch.")
         if dtype not in (None, *DELIVERED):
             raise InputError(f"dtype: expected {', '.join(DELIVERED)}, found {dtype!r}")
         self._layout, self._artifact, self._graph = layout, layout.artifact, layout.artifact.graph
         self._dtype, self._device, self._force, self._out = dtype, device, force, Path(out).absolute()
         self._kept: Any = None  # the loader
-        self._digests, self._layers = digest_layers(layers), as_layers(layers)
+        if resume not in (None, "trust"):
+            raise InputError(f"resume: expected None or 'trust', found {resume!r}")
+        layers = list_layers(layers)
+        self._layers = as_layers(layers)
+        self._identities, self._trust = identify_layers(layers), resume == "trust"
         self._limit, edges = parse_memory(memory), whole(1, 1 << 62, "a whole number of at least 1")(edges, "edges")
+        for number, identity in enumerate(self._identities):
+            refuse_unfit(f"layer {number}: ", identity.modules)
+        self._values = self._read_graph()
         self._asked: dict[str, Any] | None = None
         if nodes is not None:
             name, ids, _ = find_nodes(self._graph, nodes, None, "nodes")
+            if not ids.size:
+                raise InputError("nodes: the set is empty; give at least one node, or leave nodes out for all of them")
             self._asked = {name: np.unique(ids)}
         needed = needed_nodes(self._graph, self._asked, [layer.neighbours for layer in self._layers])
         self._runs = [
@@ -86,10 +95,30 @@ class Inference:
         chosen = "" if self._asked is None else [digest_bytes(ids.tobytes()) for ids in self._asked.values()]
         self._recorded = {
             "torch": torch.__version__, "device": str(device), "edges": edges,
-            "dtype": dtype, "nodes": chosen, "parameters": self._digests,
-            "layers": [[str(layer.fanouts), layer.neighbours] for layer in self._layers],
+            "dtype": dtype, "nodes": chosen, "parameters": [one.parameters for one in self._identities],
+            "layers": [
+                [str(layer.fanouts), layer.neighbours, bool(values.edge_data), list(layer.degrees or ())]
+                for layer, values in zip(self._layers, self._values, strict=True)
+            ],
             "tables": [{t: entry.to_json() for t, entry in table.items()} for table in self._tables],
         }  # fmt: skip
+
+    def _read_graph(self) -> list[GraphValues]:
+        """Return by layer what its functions read of the graph in addition to edges; count degrees, once each."""
+        graph = self._graph
+        names, factors = edge_names(graph, None, False), dict[Any, Any]()
+        data = {
+            r: {name: own[name] for name in names if name in own}
+            for r in graph.relations
+            for own in [graph.edge_data(r)]
+        }
+        for degrees in dict.fromkeys(layer.degrees for layer in self._layers if layer.degrees is not None):
+            factors[degrees] = degrees.factors(graph, parse_memory(self._limit.limit))
+        none = dict[Any, Any]()
+        return [
+            GraphValues(data if layer.edge_data and layer.neighbours and names else none, factors.get(layer.degrees))
+            for layer in self._layers
+        ]
 
     def _plan_table(self, number: int) -> None:
         """Find a layer's output by its first block of each type, of ones, and the memory that its largest takes."""
@@ -191,7 +220,7 @@ class Inference:
         """Write the embeddings; go on where a stopped run ended."""
         artifact, last = self._artifact, len(self._layers) - 1
         inputs = {"layout": artifact.digest, **{name: str(value) for name, value in self._recorded.items()}}
-        identity = {"stage": "inference", "inputs": inputs}
+        identity = {"stage": "inference", "inputs": {**inputs, "functions": self._known_functions(inputs)}}
         with ArtifactWriter(self._out, "embeddings", force=self._force, identity=identity, reads=(artifact,)) as writer:
             if self._force:  # of an unfinished run nothing is kept: its functions may have been mended
                 writer.journal.forget(*writer.journal.keys())
@@ -213,6 +242,27 @@ class Inference:
             provenance = {"stage": "inference", "options": self._recorded, "inputs": {"layout": artifact.digest}}
             writer.commit(body, provenance)
         return Embeddings.open(writer.out)
+
+    def _known_functions(self, inputs: Mapping[str, str]) -> list[str]:
+        """Return the digests to record of the functions' code; refuse those that an unfinished run may not have had."""
+        functions, unknown = (
+            [one.code for one in self._identities],
+            [u for one in self._identities for u in one.unknown],
+        )
+        earlier: dict[str, Any] = OutputDirectory.unfinished_identity(self._out).get("inputs", {})
+        then: list[str] = earlier.get("functions", functions)
+        if self._force or not earlier:
+            return functions
+        if self._trust or {**earlier, "functions": None} != {**inputs, "functions": None}:  # which the writer refuses
+            return then
+        changed = [f"layer {k} has changed" for k, own in enumerate(functions) if own != then[k]]
+        if found := unknown or changed:
+            what = f"{found[0]}, which cannot be compared" if unknown else found[0]
+            raise InputError(
+                f"functions: expected those of the run that left {self._out} unfinished, found that {what}; put the "
+                'functions back, give resume="trust" if both compute the same, or --force to start over'
+            )
+        return functions
 
     def _view(self, number: int, folder: Path = Path()) -> Layout:
         """Return what a layer's rows are read from: the layout, then the table of the layer before."""
@@ -239,14 +289,20 @@ class Inference:
                     continue
                 reached = int(np.searchsorted(run.ids, done)) if gaps and run.ids is not None else done
                 rest = run.since(min(run.block_of(reached), len(run.edges) - 1))
-                at = int(rest.bounds[0])
+                at, checked = int(rest.bounds[0]), len(run.edges) < 2
                 for block, x in self._blocks(source, number, rest, memory=budget):
                     rows = run_function(self._layers[number], number, block, x)
                     check_values(rows, entry, number, block)
+                    other = None if checked else in_other_company(block, x)
+                    del x
+                    if other is not None:
+                        again = run_function(self._layers[number], number, *other)
+                        refuse_changed(rows, again, number, block, other[1])
+                        checked = True
                     _append(file, entry, at, rows, run.nodes(at, at + block.num_dst) if gaps else None)
                     at += block.num_dst
                     bar.update(block.num_dst * entry.row_bytes)
-                    del block, x, rows  # before the next ones are made
+                    del block, other, rows  # before the next ones are made
                     if own_memory() > most:
                         release_unused(collect=False)
                 _fill(file, entry.end)
@@ -255,7 +311,7 @@ class Inference:
         self, source: TieredLayout, number: int, runs: NodeRuns, **options: Any
     ) -> Iterator[tuple[InferenceBlock, Any]]:
         """Yield the blocks of a layer with the rows of their sources."""
-        layer, name, where = self._layers[number], runs.node_type, self._device
+        layer, name, where, values = self._layers[number], runs.node_type, self._device, self._values[number]
         if not layer.neighbours:
             import torch
 
@@ -268,17 +324,20 @@ class Inference:
             return
         self._kept = source.loader(  # with its buffer, which the next type goes on with
             None, seeds=runs, shuffle=False, device=where, rank=0, world_size=1, workers=1, prefetch=1, progress=False,
-            sampler="full" if layer.fanouts == -1 else "uniform", fanouts=[layer.fanouts], **options,
+            sampler="full" if layer.fanouts == -1 else "uniform", fanouts=[layer.fanouts],
+            edge_positions=bool(values.edge_data), **options,
         )  # fmt: skip
         try:
-            yield from map(_block_and_rows, self._kept)  # a generator would keep each till the next is made
+            yield from map(
+                partial(_block_and_rows, values), self._kept
+            )  # a generator would keep each till the next is made
         except StageError as error:
             raise error.__cause__ or error from None  # a disk that failed, say: the run can go on later
 
 
-def _block_and_rows(batch: Batch) -> tuple[InferenceBlock, Any]:
+def _block_and_rows(values: GraphValues, batch: Batch) -> tuple[InferenceBlock, Any]:
     """Return a batch as a layer gets it."""
-    return InferenceBlock.of(batch), batch.x
+    return InferenceBlock.of(batch, values), batch.x
 
 
 def _file_of(number: int, last: int) -> str:
