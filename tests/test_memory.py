@@ -10,7 +10,7 @@ import pytest
 
 from tiering import memory
 from tiering.errors import BudgetError, InputError
-from tiering.memory import Budget, available_memory, own_memory, parse_memory, total_memory
+from tiering.memory import Budget, available_memory, own_memory, parse_memory, release_unused, total_memory
 
 MIB = 1 << 20
 
@@ -69,6 +69,7 @@ def test_too_little_says_how_much_would_do():
 
 
 def test_what_is_held_is_measured_once_and_what_is_taken_is_said():
+    release_unused()
     before = own_memory()
     budget = parse_memory(before + 100 * MIB)
     left = budget.left()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import re
 from contextlib import redirect_stderr, redirect_stdout
@@ -20,6 +21,12 @@ COMMANDS = {
     "import": "import data",
     "import with edge ids": "import data --edge-ids",
     "import with changes": "import data --reverse-edges --deduplicate",
+    "import of a text": "import edges.txt",
+    "import of a packed text": "import edges.txt.gz",
+    "import of weights": "import weighted.csv",
+    "import of names": "import names.tsv --string-ids --no-header",
+    "import of sparse ids": "import edges.txt --compact-ids",
+    "import of a table": "import data --relation u:a:i=weighted.csv:src,dst",
     **{
         f"score by {method}": f"score graph --method {method} --fanouts 3,3"
         for method in ("wrpr", "presample", "hybrid")
@@ -46,6 +53,13 @@ def chain(tmp_path_factory: pytest.TempPathFactory) -> Path:
     np.save(folder / "data" / "node_feat.npy", random.random((count, 250), np.float32))
     np.save(folder / "data" / "train_idx.npy", np.arange(2000))
     np.save(folder / "first.npy", np.arange(100))
+    ends = random.integers(0, 100_000, (2, 300_000)).tolist()
+    for name, form, header in (
+        ("edges.txt", "{} {}", "# FromNodeId ToNodeId"), ("weighted.csv", "{},{},0.25", "src,dst,weight"),
+        ("names.tsv", "n{}x\tn{}x", "n0x\tn1x"),
+    ):  # fmt: skip
+        (folder / name).write_text("\n".join([header, *map(form.format, *ends)]) + "\n")
+    (folder / "edges.txt.gz").write_bytes(gzip.compress((folder / "edges.txt").read_bytes(), 1))
     for name, line in {
         "graph": "import data",
         "scores": "score graph --method degree",
@@ -61,7 +75,7 @@ def chain(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(folder: Path, line: str, *more: str) -> tuple[int, str]:
     """Exit code and standard error of a command; words of it that name files of `folder` are paths."""
     command, *words = line.split()
-    paths = [str(folder / word) if (folder / word).exists() else word for word in words]
+    paths = [str(folder / word) if (folder / word).exists() else word.replace("=", f"={folder}/") for word in words]
     errors = io.StringIO()
     with redirect_stdout(io.StringIO()), redirect_stderr(errors):
         code = main([command, *paths, *more])
@@ -87,10 +101,13 @@ def test_one_figure_suffices(chain: Path, tmp_path: Path, name: str) -> None:
     figures = []
     for refused, message in said:
         assert refused == 1, message
-        told = re.fullmatch(r"error: --memory: .* found 1MiB \(1 MiB\); give --memory (\d+)MiB or more", message)
+        told = re.fullmatch(
+            r"error: --memory: .* found 1MiB \(1 MiB\); give --memory (\d+)MiB or more", message.splitlines()[-1]
+        )
         assert told is not None, message
         figures.append(int(told[1]))
-    assert abs(figures[0] - figures[1]) <= 2, "a dry run asks for the same"
+    differ = 8 if "import of" in name else 2  # what pyarrow has loaded by the second run
+    assert abs(figures[0] - figures[1]) <= differ, "a dry run asks for the same"
     assert left == [], "nothing is written before"
     assert code == 0, errors
     assert peak <= figures[0] * MIB

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,18 @@ from benchmarks.rmat import rmat_edges
 from tiering import native, pipeline
 from tiering.artifacts import checksum
 from tiering.artifacts.file_writer import FileWriter
+from tiering.errors import BudgetError
 from tiering.formats.dataset import Dataset, EdgeData, NodeData
+from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph
 from tiering.formats.scores import Scores
 from tiering.graph.build import build_graph
-from tiering.memory import own_memory
+from tiering.memory import Budget, own_memory
 from tiering.reorder import rank
 from tiering.reorder.arrays import NodeWindows, Sizes
 from tiering.reorder.graph import reorder_graph
+from tiering.reorder.rank import nodes_per_run, sort_bytes
+from tiering.reorder.rows import minimum_memory
 
 MIB = 1 << 20
 
@@ -177,3 +182,14 @@ def test_inside_a_memory_group(tmp_path):
         )
         assert done.returncode == 0, done.stderr
     assert Graph.open(tmp_path / "windows").digest == whole.digest
+
+
+def test_small_inputs_ask_for_what_they_take(tmp_path):
+    """Not for the pieces of large ones: a small node type is ranked as a whole, a small table is one chunk."""
+    with pytest.raises(BudgetError) as caught:
+        nodes_per_run("node", 5000, 1, Budget(MIB, "1MiB"))
+    told = int(re.search(r'memory="(\d+)MiB"', str(caught.value))[1]) * MIB
+    assert told - sort_bytes(5000, 1) <= 9 * MIB
+    np.save(tmp_path / "rows.npy", np.zeros((1000, 250), np.float32))
+    table = FeatureTable(tmp_path / "rows.npy", 1000, 250, "float32", 128)
+    assert minimum_memory(table, True) == table.bytes

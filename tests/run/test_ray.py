@@ -19,7 +19,7 @@ from real_steps import STEPS, assert_same, prepare
 
 from tiering.run.job import Counters
 from tiering.run.step import LocalExecutor
-from tiering.version import __version__
+from tiering.version import build
 
 pytestmark = [
     pytest.mark.slow,
@@ -153,11 +153,15 @@ def test_machines_are_left_out_that_lack_resources_or_labels(driver, plain, tmp_
 LACKS = {
     "another version": (
         "import sys, types\nsys.modules['tiering.version'] = types.SimpleNamespace(__version__='0.0.7')\n",
-        f"expected tiering {__version__}, found 0.0.7",
+        f"expected tiering {build()}, found 0.0.7",
+    ),
+    "another build": (
+        "import tiering.version\ntiering.version.build = lambda: '0.1.0 (build of other sources)'\n",
+        f"expected tiering {build()}, found 0.1.0 (build of other sources); install the same build on all machines",
     ),
     "no tiering": (
         "import sys\nsys.modules['tiering'] = None\n",
-        f"expected tiering {__version__}, found none (ModuleNotFoundError",
+        f"expected tiering {build()}, found none (ModuleNotFoundError",
     ),
     "no store": (
         "import os\nplain = os.stat\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -302,3 +303,37 @@ def test_a_finished_job_is_removed(store, executor):
     assert store.size(segment.key) == segment.nbytes
     job.remove()
     assert not Path(store.url).exists()
+
+
+class Together:
+    """Counts tasks that run side by side; each waits for another."""
+
+    lock, pair = threading.Lock(), threading.Barrier(2)
+    running = most = 0
+
+    @classmethod
+    def task(cls, context):
+        with cls.lock:
+            cls.running += 1
+            cls.most = max(cls.most, cls.running)
+        cls.pair.wait(60)
+        with cls.lock:
+            cls.running -= 1
+
+
+def together(context):
+    Together.task(context)
+
+
+@pytest.mark.parametrize(("memory", "slots"), [(5 << 20, 2), (1 << 20, 1), (None, 4)])
+def test_no_more_tasks_run_than_memory_has_room_for(store, memory, slots, capfd):
+    """What a step's tasks take bounds how many run side by side; one always does."""
+    local = LocalExecutor(4, memory)
+    Together.pair, Together.most = threading.Barrier(min(2, slots)), 0
+    Job(store, "job", local).run(Step("move", f"{__name__}:together", 8, memory=2 << 20))
+    assert 1 <= Together.most <= slots == local.slots
+    said = capfd.readouterr().err
+    assert (f"note: move: {slots} of 4 workers run at a time: a task takes up to 2 MiB" in said) == (slots < 4)
+    Job(store, "next", local).run(Step("small", "cluster_jobs:nothing", 2))
+    assert local.slots == 4, "the next step may have more"
+    local.close()

@@ -58,7 +58,7 @@ class EdgeSink:
 
     def __init__(self, path: Path, context: ImportContext, *, weighted: bool = False, named: bool = False) -> None:
         self.path, self.rows, self.largest = path, 0, LargestId()
-        self._context = context
+        self._context, self.block_bytes = context, context.scratch.text_block
         self._named, self._names = named, NameIds(context.scratch) if named or context.options.compact_ids else None
         contents = ([] if self._names is not None else list(ENDS)) + ["weight"] * weighted
         self._files = {content: context.scratch.growing_file(DTYPES[content]) for content in contents}

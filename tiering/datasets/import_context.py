@@ -21,12 +21,12 @@ from tiering.datasets.table_specs import clean_name, strip_type
 from tiering.errors import InputError, MissingError
 from tiering.formats.dataset import Dataset, fingerprint
 from tiering.formats.npy_file import refuse_archives
-from tiering.memory import Budget
+from tiering.memory import Budget, own_memory, release_unused
 from tiering.text.progress import note
 
 CHUNK = 1 << 20  # elements per step of a chunked pass: tens of MiB
-IN_MEMORY_BYTES = 256 * 1024 * 1024  # arrays up to this size stay in memory, where that is at most the budget's
-IN_MEMORY_SHARE = 1 / 32
+IN_MEMORY_BYTES = 256 * 1024 * 1024  # arrays up to this size stay in memory
+IN_MEMORY_SHARE = 1 / 32  # fraction of the budget that all of them may take
 
 
 def chunks(size: int, step: int | None = None) -> Iterator[slice]:
@@ -60,8 +60,8 @@ def mark_changes(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
 class GrowingFile:
     """A raw file that grows: for streams whose length is not known beforehand."""
 
-    def __init__(self, folder: Path, file: IO[bytes], dtype: npt.DTypeLike) -> None:
-        self.dtype, self.count = np.dtype(dtype), 0
+    def __init__(self, folder: Path, file: IO[bytes], dtype: npt.DTypeLike, watch: Callable[[], None]) -> None:
+        self.dtype, self.count, self._watch = np.dtype(dtype), 0, watch
         self._folder, self._file = folder, file
 
     def append(self, values: npt.NDArray[Any]) -> None:
@@ -73,6 +73,7 @@ class GrowingFile:
             while len(view):
                 view = view[self._file.write(view) :]
         self.count += int(values.size)
+        self._watch()
 
     def finish(self) -> npt.NDArray[Any]:
         """Close the file and map it read-only, shape (count,)."""
@@ -91,9 +92,18 @@ class Scratch:
 
     def __init__(self, folder: str | os.PathLike[str] | None, budget: Budget) -> None:
         self.budget = budget
-        self._in_memory = min(IN_MEMORY_BYTES, int(budget.limit * IN_MEMORY_SHARE))
+        self.text_block = max(1 << 20, budget.left() // 64)
+        """Bytes of a block of text at most: with its copies and its columns it takes some 8 times as many."""
+        self.peak = 0  # resident bytes of this process while it read the input, as far as they were watched
+        self._in_memory = int(budget.limit * IN_MEMORY_SHARE)
         self._folder = Path(folder if folder is not None else tempfile.gettempdir())
         self._growing: list[GrowingFile] = []
+
+    def watch(self) -> None:
+        """Note the memory resident now; give what is unused back where the rest of the budget is less."""
+        self.peak = max(self.peak, resident := own_memory())
+        if resident > self.budget.limit // 2:
+            release_unused(collect=False)  # pyarrow keeps several times what it uses
 
     def _file(self) -> IO[bytes]:
         with storage_errors(self._folder):
@@ -101,10 +111,11 @@ class Scratch:
             return tempfile.TemporaryFile(buffering=0, dir=self._folder)
 
     def array(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """Return a writable array: in memory if small, else a map of a file with its space reserved."""
+        """Return a writable array: in memory while those are small together, else a map of a file of reserved space."""
         dtype, shape = np.dtype(dtype), (shape,) if isinstance(shape, int) else shape
         nbytes = math.prod(shape) * dtype.itemsize
-        if nbytes <= self._in_memory:
+        if nbytes <= min(self._in_memory, IN_MEMORY_BYTES):
+            self._in_memory -= nbytes
             return np.empty(shape, dtype)
         with self._file() as file, storage_errors(self._folder / "temporary file", nbytes):
             os.posix_fallocate(file.fileno(), 0, nbytes)
@@ -135,7 +146,7 @@ class Scratch:
 
     def growing_file(self, dtype: npt.DTypeLike) -> GrowingFile:
         """Return a raw file to append to."""
-        self._growing.append(GrowingFile(self._folder, self._file(), dtype))
+        self._growing.append(GrowingFile(self._folder, self._file(), dtype, self.watch))
         return self._growing[-1]
 
     def close(self) -> None:

@@ -90,6 +90,7 @@ class NameIds:
         names = pa.concat_arrays([array for arrays in self._pending.values() for array in arrays])
         first, at = self._runs[-1], 0
         distinct, ranks = _sorted(names)
+        self._scratch.watch()
         ranks += first
         for column, arrays in self._pending.items():
             size = sum(map(len, arrays))

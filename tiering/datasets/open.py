@@ -152,7 +152,7 @@ def open_dataset(
     except BaseException:
         context.scratch.close()
         raise
-    dataset.close_files = context.scratch.close
+    dataset.close_files, dataset.peak = context.scratch.close, context.scratch.peak
     return dataset
 
 

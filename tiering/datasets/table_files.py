@@ -54,7 +54,7 @@ class TableFile:
         self.problem: InputError | None = None  # of a file that holds no rows
         self._options, self._is_sure = context.options, True  # whether a first line of data cannot be a header
         self._titles: tuple[int, int] | None = None  # positions of the ends as comments name them
-        self._block_bytes = max(1 << 20, context.scratch.budget.left() // 64)
+        self._block_bytes = context.scratch.text_block
         require_file(path, "a table")
         context.record_file(path)
         self._parquet = parquet.is_parquet(path)
@@ -155,7 +155,6 @@ class TableFile:
             return
         parser = copy(self._parser)  # which counts comments
         parser.columns = {str(place): place for place in {*positions.values()} or {0}}
-        # A block of text, its copies and its columns take some 8 times its bytes.
         for block in read_blocks(self.path, "reading tables", self._start, parser.syntax, most=self._block_bytes):
             if columns := parser.parse(block):
                 arrays = {key: column.combine_chunks() for key, column in columns.items()}

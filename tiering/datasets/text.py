@@ -188,14 +188,14 @@ def is_mtx(path: Path) -> bool:
 
 def read_blocks(
     path: Path, what: str, start: TextBlock | None = None, syntax: TextSyntax | None = None, strict: bool = True,
-    most: int | None = None,
+    most: int = _PARSED_BYTES,
 ) -> Iterator[TextBlock]:  # fmt: skip
     """Read a text, plain or gzip, from `start` on, in blocks of records, of `most` bytes; `strict`: no lone returns."""
     syntax, start = syntax or TextSyntax("\t"), start or TextBlock(b"")
     line, offset = start.line, start.offset
     with _open(path) as file, progress(path.stat().st_size, what, "B", scale=True) as bar:
         file.seek(offset)
-        for raw in _blocks(file, path, line, syntax, min(BLOCK_BYTES, most or BLOCK_BYTES)):
+        for raw in _blocks(file, path, line, syntax, min(BLOCK_BYTES, most)):
             if offset == 0 and raw.startswith(codecs.BOM_UTF8):
                 raw, offset = raw.removeprefix(codecs.BOM_UTF8), len(codecs.BOM_UTF8)
             # Carriage returns alone once ended lines: comments and line numbers would be wrong.
@@ -330,7 +330,8 @@ class ColumnParser:
         pa.FixedSizeBufferWriter(copy).write(text)
         return pa_csv.read_csv(
             pa.BufferReader(copy),
-            pa_csv.ReadOptions(column_names=names, block_size=size),
+            # Each thread of Arrow keeps memory: with little memory blocks are small, and this thread parses alone.
+            pa_csv.ReadOptions(column_names=names, block_size=size, use_threads=len(text) > 2 * _PARSED_BYTES),
             pa_csv.ParseOptions(delimiter=delimiter, quote_char='"' if quoted else False, newlines_in_values=quoted),
             pa_csv.ConvertOptions(include_columns=list(kinds), column_types=kinds, null_values=[]),
         )

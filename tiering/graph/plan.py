@@ -315,8 +315,9 @@ def plan_import(
         if isinstance(node.features, FeatureStream):
             needed = node.features.memory + appending_memory(shape.tables[name].bytes)
             needs.append((needed, f"features of {name}: rows on their way, and a file being written,"))
-    expected = max((plan.plan_buckets(0, sizes).memory for plan in cut if not plan.tasks), default=0)
-    budget = budget.expecting(expected)
+    needs.append((dataset.peak - budget.resident, "reading the input"))
+    expected = [plan.plan_buckets(0, sizes).memory for plan in cut if not plan.tasks]
+    budget = budget.expecting(max([dataset.peak - budget.resident, *expected]))
     for needed, what in needs:
         budget.require(needed, what)
     pairs = zip(shape.edges, plans, strict=True)

@@ -90,7 +90,7 @@ class StageRun:
         with reading(*read), ExitStack() as stack:
             carrier = self.cluster
             if isinstance(carrier, ClusterOptions):
-                carrier = stack.enter_context(Carrier(carrier)) if carrier.cuts else None
+                carrier = stack.enter_context(Carrier(carrier, memory=self.memory)) if carrier.cuts else None
             yield carrier
             if carrier is not None:
                 carrier.finish()

@@ -89,10 +89,11 @@ def sort_bytes(num_nodes: int, threads: int) -> int:
 
 def nodes_per_run(node_type: str, num_nodes: int, threads: int, budget: Budget, sizes: Sizes = SIZES) -> int:
     """Return the nodes ranked at a time: all, or as many as the budget has room for, at least `Sizes.min_ranked`."""
-    if sort_bytes(num_nodes, threads) <= budget.left():
+    if (whole := sort_bytes(num_nodes, threads)) <= budget.left():
         return num_nodes
     fixed = sizes.score_piece + SORT_SPACE + THREAD_SPACE
-    budget.require(fixed + sizes.min_ranked * PIECE_BYTES, f"ranking nodes of type {node_type!r} in pieces")
+    least = min(whole, fixed + sizes.min_ranked * PIECE_BYTES)
+    budget.require(least, f"ranking nodes of type {node_type!r} in pieces")
     return max(sizes.min_ranked, (budget.left() - fixed) // PIECE_BYTES)
 
 

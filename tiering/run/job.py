@@ -23,6 +23,7 @@ from tiering.artifacts.file_writer import damaged_blocks
 from tiering.artifacts.manifest import FileEntry
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import InternalError
+from tiering.memory import Budget, parse_memory
 from tiering.run import pieces
 from tiering.run.grid import Grid
 from tiering.run.options import ClusterOptions as ClusterOptions
@@ -137,7 +138,7 @@ class Job:
         if found != plan:
             raise ConflictError(
                 f"{self.store.url}: {key} is another plan of the same job, by another "
-                "version of this package or an input that changed; remove the job's folder and run it again"
+                "build of this package or an input that changed; remove the job's folder and run it again"
             )
         self._steps[step.name] = step
         self._plans[step.name] = plan_digest(step)
@@ -303,8 +304,10 @@ class _StepRun:
 class Carrier(AbstractContextManager["Carrier"]):
     """The runner of jobs, handed to the stages of a command; a context manager that ends the executor."""
 
-    def __init__(self, options: ClusterOptions, retry: RetryOptions | None = None) -> None:
-        self.options, self.grid, self.retry = options, options.grid, retry
+    def __init__(
+        self, options: ClusterOptions, retry: RetryOptions | None = None, memory: str | int | Budget | None = None
+    ) -> None:
+        self.options, self.grid, self.retry, self.memory = options, options.grid, retry, memory
         self.counters = Counters()
         self._executor: LocalExecutor | RayExecutor | None = None
         self._jobs: list[Job] = []
@@ -351,7 +354,7 @@ class Carrier(AbstractContextManager["Carrier"]):
                 sizes = {"workers": workers, "threads": options.threads}
                 self._executor = RayExecutor(options.address, **sizes, resources=options.wanted)
             else:
-                self._executor = LocalExecutor(workers)
+                self._executor = LocalExecutor(workers, parse_memory(self.memory).left())
         return self._executor
 
     def __exit__(self, *error: object) -> None:

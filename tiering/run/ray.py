@@ -23,7 +23,7 @@ from tiering.run.step import Call, Outcome, attempt
 from tiering.run.store import Store
 from tiering.text.progress import note
 from tiering.text.units import format_bytes
-from tiering.version import __version__
+from tiering.version import build
 
 WORKER_BYTES = 256 << 20  # memory of a worker in addition to that of its task: the interpreter, and what it has loaded
 OBJECT_STORE_BYTES = 80 << 20
@@ -103,7 +103,7 @@ class RayExecutor:
             options["memory"] = memory_of(call)
         if self._left_out:
             options["label_selector"]["ray.io/node-id"] = f"!in({','.join(sorted(self._left_out))})"
-        sent = self._remote.options(**options).remote(self._ray.cloudpickle.dumps(call), __version__)
+        sent = self._remote.options(**options).remote(self._ray.cloudpickle.dumps(call), build())
         self._attempts[ticket] = _Attempt(call, sent)
 
     def wait(self, tickets: Collection[int], seconds: float) -> list[tuple[int, Outcome]]:
@@ -255,7 +255,7 @@ class RayExecutor:
 def _program() -> Callable[[bytes, str], Iterator[Any]]:
     """Return a function that yields its place, then an outcome; it travels as code, to where this package is not."""
 
-    def work(data: bytes, version: str) -> Iterator[Any]:
+    def work(data: bytes, expected: str) -> Iterator[Any]:
         import os
         import socket
 
@@ -264,10 +264,15 @@ def _program() -> Callable[[bytes, str], Iterator[Any]]:
         yield f"process {os.getpid()} of {socket.gethostname()}", ray.get_runtime_context().get_node_id()
         try:
             from tiering.version import __version__ as found
+
+            if found == expected.split()[0]:
+                from tiering.version import build
+
+                found = build()
         except Exception as error:
             found = f"none ({type(error).__name__}: {error})"
-        if found != version:
-            yield f"expected tiering {version}, found {found}"
+        if found != expected:
+            yield f"expected tiering {expected}, found {found}; install the same build on all machines"
         else:
             from tiering.run.ray import make_attempt
 

@@ -28,7 +28,10 @@ from tiering.errors import InternalError, RefusedError, StorageError, TieringErr
 from tiering.run import pieces
 from tiering.run.pieces import Columns, LostError, ShuffleFileWriter, ShuffleStore, TaskRecord
 from tiering.run.store import Store
-from tiering.version import __version__
+from tiering.text.options import spell_flag
+from tiering.text.progress import note
+from tiering.text.units import format_bytes
+from tiering.version import build
 
 AnyArray = npt.NDArray[Any]
 T = TypeVar("T")
@@ -50,7 +53,7 @@ class Step:
     def to_json(self) -> dict[str, Any]:
         """Return the fields as JSON holds them."""
         document = {key: value for key, value in vars(self).items() if key != "memory"}
-        return {**document, "params": dict(self.params), "reads": list(self.reads), "package": __version__}
+        return {**document, "params": dict(self.params), "reads": list(self.reads), "package": build()}
 
 
 def plan_digest(step: Step) -> str:
@@ -228,14 +231,27 @@ def resolve(name: str) -> Callable[..., Any]:
 class LocalExecutor:
     """Attempts on threads of this process: the core computes outside Python's lock."""
 
-    def __init__(self, workers: int) -> None:
-        self.slots = workers  # attempts that can run at the same time
+    def __init__(self, workers: int, memory: int | None = None) -> None:
+        """`memory`: bytes for all attempts that run at the same time, of which one runs in any case."""
+        self.slots, self._workers, self._memory = workers, workers, memory
         self._pool = ThreadPoolExecutor(workers, "task")
         self._futures: dict[int, Future[Outcome]] = {}
         self._dropped: list[Future[Outcome]] = []
 
     def submit(self, ticket: int, call: Call) -> None:
-        """Start an attempt under the number `ticket`."""
+        """Start an attempt under the number `ticket`; tasks of its step run side by side as far as memory allows."""
+        need, slots = call.step.memory, self._workers
+        if need and self._memory is not None:
+            slots = max(1, min(slots, self._memory // need))
+        if slots != self.slots:  # what the last step began ends on its own threads
+            self._pool.shutdown(wait=False)
+            self.slots, self._pool = slots, ThreadPoolExecutor(slots, "task")
+            if slots < min(self._workers, call.step.tasks):
+                note(
+                    f"note: {call.step.name}: {slots} of {self._workers} workers run at a time: a task takes up to "
+                    f"{format_bytes(need)}, and {format_bytes(self._memory or 0)} are left for tasks; smaller tasks: "
+                    f"{spell_flag('task_memory')}"
+                )
         self._futures[ticket] = self._pool.submit(attempt, call)
 
     def wait(self, tickets: Collection[int], seconds: float) -> list[tuple[int, Outcome]]:

@@ -9,8 +9,8 @@ import pytest
 import torch
 from inferred import RELATION, all_edges, all_rows, edge_data, odd_graph, with_edge_data
 
+from tiering import memory
 from tiering.errors import InputError
-from tiering.loader.inference import layers
 
 dgl = pytest.importorskip("dgl")
 nn = dgl.nn.pytorch
@@ -39,7 +39,7 @@ EQUAL = {
 @pytest.fixture(autouse=True)
 def keep_garbage(monkeypatch):
     """Collecting what torch has loaded takes most of the time of so small a run."""
-    monkeypatch.setattr(layers, "gc", SimpleNamespace(collect=lambda: 0))
+    monkeypatch.setattr(memory, "gc", SimpleNamespace(collect=lambda: 0))
 
 
 @pytest.fixture(scope="module")

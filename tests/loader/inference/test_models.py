@@ -10,8 +10,9 @@ import pytest
 import torch
 from inferred import all_edges, all_rows, edge_data, odd_graph, with_edge_data
 
+from tiering import memory
 from tiering.errors import InputError
-from tiering.loader.inference import Layer, layers
+from tiering.loader.inference import Layer
 
 nn = pytest.importorskip("torch_geometric.nn")
 DEGREES = torch.bincount(torch.tensor([0, 1, 2, 2, 3, 5, 5, 9, 300]))
@@ -60,7 +61,7 @@ REFUSED = {
 @pytest.fixture(autouse=True)
 def keep_garbage(monkeypatch):
     """Collecting what torch has loaded takes most of the time of so small a run."""
-    monkeypatch.setattr(layers, "gc", SimpleNamespace(collect=lambda: 0))
+    monkeypatch.setattr(memory, "gc", SimpleNamespace(collect=lambda: 0))
 
 
 @pytest.fixture(scope="module")

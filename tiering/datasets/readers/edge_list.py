@@ -72,7 +72,7 @@ def read_text(path: Path, context: ImportContext) -> EdgeSink:
 def read_edges(start: TextBlock, parser: ColumnParser, sink: EdgeSink, change: Change | None = None) -> None:
     """Read the lines from `start` on into `sink`, block by block, with `change` applied to the columns of each."""
     path = sink.path
-    for block in read_blocks(path, "reading edges", start, parser.syntax):
+    for block in read_blocks(path, "reading edges", start, parser.syntax, most=sink.block_bytes):
         if columns := parser.parse(block):
             try:
                 sink.append(columns if change is None else change(columns))

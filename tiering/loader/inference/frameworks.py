@@ -14,8 +14,8 @@ from tiering.formats.features import EDGE_FEATURES
 from tiering.formats.graph import Graph
 from tiering.loader.inference.blocks import InferenceBlock
 from tiering.loader.inference.degrees import Degrees
-from tiering.loader.inference.fitness import refuse_unfit
 from tiering.loader.inference.layers import Layer
+from tiering.loader.inference.supported import refuse_unsupported
 
 _DGL_NAMES = {"edge_weight": "weight", **dict.fromkeys(("edge_feat", "edge_feats", "efeat", "efeats"), EDGE_FEATURES)}
 """Edge data by the names of arguments of DGL's convolutions."""
@@ -40,7 +40,7 @@ def pyg_layers(model: Any, graph: Graph, edge_data: bool = True) -> list[Layer]:
     weighted = model.supports_edge_weight and "weight" in data
     found = [_pyg_conv(conv, weighted) for conv in model.convs]
     called = {id(conv): other for conv, (other, _) in zip(model.convs, found, strict=True)}
-    refuse_unfit("model: ", ((name, called.get(id(m), m)) for name, m in model.named_modules()))
+    refuse_unsupported("model: ", ((name, called.get(id(m), m)) for name, m in model.named_modules()))
     layers = []
     for number, (conv, degrees) in enumerate(found):
         dim = getattr(conv, "edge_dim", None)
@@ -128,7 +128,7 @@ def dgl_layers(
         if type(module).__name__ == "GraphConv" and module._norm in ("left", "both") and len(relations) == 1:
             called, degrees = copy.copy(module), Degrees("out", _BOTH if module._norm == "both" else -1.0)
             called._norm = "none"
-        refuse_unfit(f"convolution {number}: ", called.named_modules())
+        refuse_unsupported(f"convolution {number}: ", called.named_modules())
         of_relation = getattr(module, "_get_module", lambda relation, module=module: module)
         options = {r: _dgl_options(number, of_relation(r), known) for r, known in relations.items()}
         last = number == len(modules) - 1

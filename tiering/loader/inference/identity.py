@@ -12,8 +12,9 @@ import pickle
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from types import CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import xxhash
@@ -32,13 +33,16 @@ _OMITTED = ("_flat_weights", "_flat_weight_refs")  # attributes of a module that
 _HOOKS = ("_hooks", "_with_kwargs", "_always_called")  # ends of the names of what a module has by numbers
 
 
-class LayerIdentity(NamedTuple):
+@dataclass(frozen=True)
+class LayerIdentity:
     """The identity of one layer's function."""
 
     parameters: str  # digest of its tensors
     code: str  # digest of all else
     unknown: list[str]  # objects that cannot be compared, by name; `code` has their types only
-    modules: list[tuple[str, Any]]  # that the function refers to, also those in others, by the name that refers to each
+    modules: list[tuple[str, Any]] = field(
+        compare=False
+    )  # that the function refers to, also those in others, by the name that refers to each
 
 
 def identify_layers(layers: Sequence[Any]) -> list[LayerIdentity]:

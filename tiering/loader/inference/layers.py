@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import gc
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -14,7 +12,7 @@ from tiering.errors import InputError, ModelError, quoted
 from tiering.formats.embeddings import RowsEntry
 from tiering.loader.inference.blocks import InferenceBlock
 from tiering.loader.inference.degrees import Degrees
-from tiering.memory import own_memory
+from tiering.memory import own_memory, release_unused
 
 if TYPE_CHECKING:
     import torch
@@ -106,17 +104,6 @@ def measured(run: Callable[[], Any]) -> tuple[Any, int]:
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     peak, mapped = (int(status.get(name, "0").split()[0]) << 10 for name in ("VmHWM", "RssFile"))
     return result, max(0, peak - mapped - before)
-
-
-def release_unused(*, collect: bool = True) -> None:
-    """Give memory that was freed back to the system; `collect` first what only cycles hold.
-
-    Not after each block: a model is nearly twice as fast with messages in memory that glibc has kept.
-    """
-    if collect:
-        gc.collect()
-    with suppress(AttributeError, OSError):
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def list_layers(layers: Iterable[Any]) -> list[Any]:

@@ -25,14 +25,14 @@ from tiering.formats.layout import CODEC, TIERS, Layout, image_name
 from tiering.formats.ssd_rows import SsdRows
 from tiering.loader.adapters import edge_names
 from tiering.loader.batches.pipeline import StageError
+from tiering.loader.inference.block_check import refuse_changed, with_other_destinations
 from tiering.loader.inference.blocks import GraphValues, InferenceBlock, NodeRuns, cut_runs, needed_nodes
-from tiering.loader.inference.company import in_other_company, refuse_changed
-from tiering.loader.inference.fitness import refuse_unfit
 from tiering.loader.inference.identity import identify_layers
-from tiering.loader.inference.layers import as_layers, check_values, list_layers, measured, release_unused, run_function
+from tiering.loader.inference.layers import as_layers, check_values, list_layers, measured, run_function
+from tiering.loader.inference.supported import refuse_unsupported
 from tiering.loader.tables.delivery import Delivery
 from tiering.loader.targets import find_nodes
-from tiering.memory import Budget, own_memory, parse_memory
+from tiering.memory import Budget, own_memory, parse_memory, release_unused
 from tiering.readahead.config import SsdTables
 from tiering.readahead.disk_speed import DEPTH, DiskSpeed
 from tiering.readahead.memory import BufferMemory
@@ -75,7 +75,7 @@ class Inference:
         self._identities, self._trust = identify_layers(layers), resume == "trust"
         self._limit, edges = parse_memory(memory), whole(1, 1 << 62, "a whole number of at least 1")(edges, "edges")
         for number, identity in enumerate(self._identities):
-            refuse_unfit(f"layer {number}: ", identity.modules)
+            refuse_unsupported(f"layer {number}: ", identity.modules)
         self._values = self._read_graph()
         self._asked: dict[str, Any] | None = None
         if nodes is not None:
@@ -289,11 +289,11 @@ class Inference:
                     continue
                 reached = int(np.searchsorted(run.ids, done)) if gaps and run.ids is not None else done
                 rest = run.since(min(run.block_of(reached), len(run.edges) - 1))
-                at, checked = int(rest.bounds[0]), len(run.edges) < 2
+                at, checked = int(rest.bounds[0]), len(run.edges) < 2 and run.ids is None
                 for block, x in self._blocks(source, number, rest, memory=budget):
                     rows = run_function(self._layers[number], number, block, x)
                     check_values(rows, entry, number, block)
-                    other = None if checked else in_other_company(block, x)
+                    other = None if checked else with_other_destinations(block, x)
                     del x
                     if other is not None:
                         again = run_function(self._layers[number], number, *other)

@@ -89,7 +89,9 @@ def minimum_memory(table: Rows, in_order: bool, sizes: Sizes | None = None, copi
     sizes = sizes or SIZES
     chunk = max(sizes.chunk, moved_bytes(table))
     if in_order or sizes.cached(table):
-        return _held(table, min(chunk, table.rows * moved_bytes(table)), WHOLE_BUFFERS, 1) + copies
+        whole = table.rows * moved_bytes(table)
+        held = _held(table, min(chunk, whole), WHOLE_BUFFERS, 1)
+        return (held if isinstance(table, EncodedTable) else min(held, whole)) + copies
     return _held(table, chunk, BUFFERS, 2) + chunk
 
 

@@ -1,4 +1,4 @@
-"""Whether a layer's rows depend on what else is in the block: one block is computed again in other company."""
+"""The check that a layer's rows do not depend on other destinations: one block is computed again among others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ALLOWED = 1e-4  # change of a row, of its largest value
 _LEAST_EDGES = 1024  # that other nodes get where a block has no more than its first destinations need
 
 
-def in_other_company(block: InferenceBlock, x: Any) -> tuple[InferenceBlock, Any] | None:
+def with_other_destinations(block: InferenceBlock, x: Any) -> tuple[InferenceBlock, Any] | None:
     """Return a block of the second half of the destinations with their in-lists, among others; ``None``: has none.
 
     Sources of their type become destinations, whose in-lists are made of the same edges; other nodes are left out.

@@ -19,7 +19,7 @@ _STATISTICS = ("_BatchNorm", "HeteroBatchNorm", "InstanceNorm")  # the last of P
 _ROW_NORMS = "retrain with a norm of single rows or of running statistics: LayerNorm(mode='node'), BatchNorm"
 
 
-def unfit(module: Any) -> str:
+def unsupported_reason(module: Any) -> str:
     """Return why a module's rows are not those of one forward, and what to do; empty if nothing is known."""
     classes = [
         kind for kind in type(module).__mro__ if kind.__module__.split(".")[0] in ("torch_geometric", "dgl", "torch")
@@ -51,8 +51,8 @@ def unfit(module: Any) -> str:
     return ""
 
 
-def refuse_unfit(where: str, modules: Iterable[tuple[str, Any]]) -> None:
-    """Refuse the first of some modules, with their names, that is unfit."""
+def refuse_unsupported(where: str, modules: Iterable[tuple[str, Any]]) -> None:
+    """Raise `InputError` for the first module, by its name, that blocks cannot serve."""
     for name, module in modules:
-        if reason := unfit(module):
+        if reason := unsupported_reason(module):
             raise InputError(f"{where}{name or 'the module'} ({type(module).__name__}) {reason}")

@@ -1,4 +1,4 @@
-"""A layer that no list knows: one block is computed again in other company, and rows that change are refused."""
+"""A layer that no list knows: one block is computed again among other nodes, and rows that change are refused."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from inferred import RELATION, RelationalSage, Sage, mean, odd_graph
 
 from tiering.errors import ModelError
 from tiering.loader.inference import Layer
+from tiering.loader.inference.block_check import refuse_changed, with_other_destinations
 from tiering.loader.inference.blocks import InferenceBlock
-from tiering.loader.inference.company import in_other_company, refuse_changed
 
 
 def by_degrees(block, x):
@@ -94,14 +94,14 @@ def test_others_are_not(kit, build, tmp_path):
 
 @settings(max_examples=100)
 @given(st.integers(1, 40), st.integers(0, 30), st.integers(0, 200), st.integers(0, 99))
-def test_a_block_in_other_company(count, more, edge_count, seed):
+def test_a_block_with_other_destinations(count, more, edge_count, seed):
     """The later destinations come first with the lists that they had; no row is new, and there are no more edges."""
     rng = np.random.default_rng(seed)
     ids = torch.from_numpy(rng.permutation(1000)[: count + more])
     dst = np.sort(rng.integers(0, count, edge_count))
     edges = torch.from_numpy(np.stack([rng.integers(0, count + more, edge_count), dst]))
     x = ids[:, None].float()
-    found = in_other_company(InferenceBlock("node", {"node": ids}, {RELATION: edges}, count), x)
+    found = with_other_destinations(InferenceBlock("node", {"node": ids}, {RELATION: edges}, count), x)
     begin = count // 2
     if found is None:
         assert not (dst >= begin).any()
