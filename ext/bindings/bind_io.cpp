@@ -58,13 +58,13 @@ void init_table(BoundTable* self, int64_t row_bytes, const std::vector<int64_t>&
                 int64_t stride, int64_t rows_per_unit, int64_t unit_bytes, int64_t page_bytes,
                 const std::vector<Array<std::span<const uint32_t>>>& checksums, const std::optional<Bytes>& ssd,
                 const BoundCodec* codec) {
-  TIERING_EXPECT(codec == nullptr || codec->codec.stored_bytes() == row_bytes,
-                 "row_bytes: expected those of the codec, ", codec->codec.stored_bytes(), ", found ", row_bytes);
+  TIERING_EXPECT(codec == nullptr || codec->codec.fits(row_bytes), "row_bytes: expected those of the codec, ",
+                 codec->codec.stored_bytes(), ", found ", row_bytes);
   TIERING_EXPECT(row_bytes >= 1, "row_bytes: expected at least 1, found ", row_bytes);
   TIERING_EXPECT(ends.size() == 4 && ends[0] >= 0 && std::is_sorted(ends.begin(), ends.end()),
                  "ends: expected four ascending ranks (gpu, peer, cpu, ssd)");
   const int64_t images = reader == nullptr ? 1 : static_cast<int64_t>(reader->images.images.size());
-  TieredTable table{.rows = codec == nullptr ? RowWriter(row_bytes) : RowWriter(codec->codec),
+  TieredTable table{.rows = codec == nullptr ? RowWriter(row_bytes) : RowWriter(codec->codec, row_bytes),
                     .ranges = {ends[0], ends[1], ends[2], ends[3]},
                     .memory = {},
                     .ssd = {first_unit, stride, rows_per_unit, unit_bytes, page_bytes, images},

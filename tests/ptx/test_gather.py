@@ -105,13 +105,14 @@ def test_more_rows_than_threads(gpu, stream, threads):
     assert np.array_equal(out, table.rows[ids])
 
 
-def decoded(gpu, stream, name, delivered, dim):
-    """Whether rows of a codec arrive as the processor decodes them."""
+def decoded(gpu, stream, name, delivered, dim, padded=True):
+    """Whether rows of a codec arrive as the processor decodes them; without padding they end with the last number."""
     values = np.random.default_rng(dim).standard_normal((24, dim)).astype(np.float32)
     values[:8] *= 1e-4  # subnormal codes
     codec = fit_codec(name, [values], dim, "float32", "here")
     stored, parameters = codec.encode(values), [gpu.lend(p) if codec.scaled else 0 for p in (codec.scale, codec.offset)]
-    table = Table(gpu, codec.row_bytes, (5, 6, 7, 6), rows=stored, codec=(name, delivered, dim, *parameters))
+    rows = stored if padded else np.ascontiguousarray(stored[:, : dim * codec.code_bytes])
+    table = Table(gpu, rows.shape[1], (5, 6, 7, 6), rows=rows, codec=(name, delivered, dim, *parameters))
     ids = np.random.default_rng(0).integers(0, 24, 9)
     expected = codec.decode(stored[ids], delivered)
     found = gather(gpu, stream, table, ids, expected[:1].nbytes, slots=(ids - 18).clip(0).astype(np.uint32))
@@ -123,6 +124,14 @@ def decoded(gpu, stream, name, delivered, dim):
 def test_decoded_rows(gpu, stream, name, delivered):
     """Rows of whole groups of four numbers and others, short and longer than a warp takes at once."""
     assert all(decoded(gpu, stream, name, delivered, dim) for dim in (1, 4, 7, 136))
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16"])
+@pytest.mark.parametrize("delivered", DELIVERED)
+def test_decoded_rows_without_padding(gpu, stream, name, delivered):
+    """Such rows begin at any number, and nothing behind their end is read."""
+    dims = (1, 2, 3, 5, 7, 129) if name != delivered else (2, 128)
+    assert all(decoded(gpu, stream, name, delivered, dim, padded=False) for dim in dims)
 
 
 def test_every_kernel(gpu, stream, kernels):

@@ -81,16 +81,19 @@ def started(size: int, path: Path, folder: Path, options: dict[str, Any], simula
             process.kill()
 
 
-def batches_alone(layout: Any, options: dict[str, Any], epoch: int) -> dict[int, tuple[np.ndarray, np.ndarray]]:
-    """Seeds and rows by batch of one process that has all rows in memory."""
-    loader = layout.loader(**{**options, "device": "cpu"}, features="memory", rank=0, world_size=1)
-    return {batch.index: (batch.seeds.numpy(), batch.x.numpy().copy()) for batch in loader.epoch(epoch)}
+def batches_alone(
+    layout: Any, options: dict[str, Any], epoch: int, size: int = 2
+) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+    """Seeds and rows by batch of so many ranks, one after the other in one process that has all rows in memory."""
+    options = {**options, "device": "cpu", "features": "memory", "world_size": size}
+    batches = (batch for rank in range(size) for batch in layout.loader(**options, rank=rank).epoch(epoch))
+    return {batch.index: (batch.seeds.numpy(), batch.x.numpy().copy()) for batch in batches}
 
 
 def expect_epoch(shares: list[Any], alone: dict[int, Any]) -> None:
-    """The ranks' batches are their shares of an epoch of one process, bit for bit."""
+    """The ranks' batches are their shares of an epoch of `batches_alone`, bit for bit."""
     for rank, share in enumerate(shares):
-        assert [index for index, *_ in share] == ProcessRank(rank, len(shares)).batches(len(alone), drop_last=False)
+        assert [index for index, *_ in share] == list(ProcessRank(rank, len(shares)).batches(len(alone)))
         for index, seeds, rows in share:
             np.testing.assert_array_equal(seeds, alone[index][0])
             np.testing.assert_array_equal(rows, alone[index][1])

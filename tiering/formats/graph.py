@@ -25,7 +25,7 @@ from tiering.artifacts.manifest import (
 from tiering.errors import FormatError, MissingError, RefusedError
 from tiering.formats.features import EDGE_FEATURES, LABEL_VALUES, Features, FeatureTable, edge_feature_shape
 from tiering.formats.import_record import describe_import
-from tiering.formats.names import Names, NodeNames
+from tiering.formats.names import Names, NodeNames, NodeNumbers
 from tiering.formats.order import Order
 from tiering.formats.times import GraphTime, declared_time_problems, time_problems
 from tiering.text.description import Fields, Part, Table
@@ -194,13 +194,19 @@ class Graph(Artifact):
         """Return the node of a reordered graph for each original id."""
         return self._ordered().old_to_new(node_type)
 
-    def names(self, node_type: str | None = None) -> NodeNames | None:
-        """Return names of the nodes of a type by this graph's ids, and back; ``None`` if the source had numbers."""
+    def names(self, node_type: str | None = None) -> NodeNames | NodeNumbers | None:
+        """Return names, or other numbers, of nodes in the source by this graph's ids; ``None``: as in `new_to_old`."""
         node_type = self._resolve_type(node_type)
-        names = cast("Names | None", self.part("names"))
-        if names is None or node_type not in names.node_types:
+        names, file = cast("Names | None", self.part("names")), f"nodes/{node_type}/original_id"
+        if names is not None and node_type in names.node_types:
+            return NodeNames(names.table(node_type), self.order, node_type)
+        if file in self.manifest.files:
+            numbers, first = self.manifest.array(file), 0
+        elif first := self.manifest.body["changes"].get("options", {}).get("first_id", 0):
+            numbers = np.arange(self.num_nodes(node_type)) if self.order is None else self.new_to_old(node_type)
+        else:
             return None
-        return NodeNames(names.table(node_type), self.order, node_type)
+        return NodeNumbers(numbers, first, node_type) if numbers.ndim == 1 and numbers.dtype.kind in "iu" else None
 
     def node_keys(self, node_type: str) -> np.ndarray[Any, Any] | None:
         """Return original ids as keys of the sampler's random numbers; ``None`` where ids are the original ones."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy.typing as npt
 
 from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.manifest import Problem, array_problems, mismatch
-from tiering.errors import MissingError, quoted
+from tiering.errors import InputError, MissingError, quoted
 from tiering.formats.order import Order
 from tiering.text.description import Part, Table
 from tiering.text.units import format_count
@@ -107,6 +108,14 @@ class Names(Artifact):
         return [Table("Names", ("type", "nodes"), rows)]
 
 
+def _checked(ids: Any, count: int, node_type: str) -> npt.NDArray[np.int64]:
+    wanted = np.asarray(ids.cpu() if hasattr(ids, "cpu") else ids, np.int64).reshape(-1)
+    outside = (wanted < 0) | (wanted >= count)
+    if outside.any():
+        raise MissingError(f"names: expected ids 0..{count - 1} of {node_type}, found {wanted[np.argmax(outside)]}")
+    return wanted
+
+
 class NodeNames:
     """Names of the nodes of one type by the ids of a graph, which are ranks where it is reordered."""
 
@@ -118,12 +127,7 @@ class NodeNames:
 
     def of(self, ids: npt.ArrayLike) -> list[str]:
         """Return the names in the source of nodes of the graph, ids of shape (n,)."""
-        wanted = np.asarray(ids, np.int64).reshape(-1)
-        outside = (wanted < 0) | (wanted >= len(self))
-        if outside.any():
-            raise MissingError(
-                f"names: expected ids 0..{len(self) - 1} of {self._type}, found {wanted[np.argmax(outside)]}"
-            )
+        wanted = _checked(ids, len(self), self._type)
         old = wanted if self._order is None else self._order.new_to_old(self._type)[wanted]
         ranks = old if self._table.ranks is None else self._table.ranks[old]
         return [self._table.encoded(int(one)).decode() for one in ranks]
@@ -137,3 +141,39 @@ class NodeNames:
         ids = np.array(positions, np.int64)
         ids = ids if self._table.ids is None else self._table.ids[ids]
         return ids if self._order is None else self._order.old_to_new(self._type)[ids].astype(np.int64)
+
+
+class NodeNumbers:
+    """Whole numbers that are ids of nodes of one type in the source, by the ids of a graph; as `NodeNames`."""
+
+    def __init__(self, numbers: npt.NDArray[Any], first: int, node_type: str) -> None:
+        self._numbers, self._first, self._type = numbers, first, node_type  # node i is numbers[i] + first
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def of(self, ids: npt.ArrayLike) -> npt.NDArray[Any]:
+        """Return the ids in the source, int64 or uint64, of nodes of the graph, ids of shape (n,)."""
+        numbers: npt.NDArray[Any] = self._numbers[_checked(ids, len(self), self._type)]
+        return numbers.astype(np.int64) + self._first if self._first else numbers
+
+    def find(self, numbers: Any) -> npt.NDArray[np.int64]:
+        """Return the ids in the graph, int64 of shape (numbers,), of nodes with these ids in the source.
+
+        The first call sorts those of all nodes: 8 bytes for each.
+        """
+        wanted = numbers.tolist() if hasattr(numbers, "tolist") else list(numbers)
+        if wrong := [one for one in wanted if isinstance(one, bool) or not isinstance(one, (int, np.integer))]:
+            raise InputError(f"names: ids of {self._type} are whole numbers, found {wrong[0]!r}; give whole numbers")
+        held = np.iinfo(self._numbers.dtype)
+        nearest = [min(max(int(one) - self._first, held.min), held.max) for one in wanted]
+        places = np.searchsorted(self._numbers, np.array(nearest, held.dtype), sorter=self._ascending)
+        ids = self._ascending[np.minimum(places, len(self) - 1)] if len(self) else places[:0]
+        known = set(self.of(ids).tolist())
+        if missing := [one for one in wanted if one not in known]:
+            raise MissingError(f"names: no node of type {self._type} is called {missing[0]}")
+        return ids
+
+    @cached_property
+    def _ascending(self) -> npt.NDArray[np.int64]:
+        return np.argsort(self._numbers, kind="stable")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from importlib import import_module
@@ -60,12 +60,13 @@ class Loader(Described):
         graph, verify = layout.artifact.graph, options.reading.verify
         if verify:
             graph.verify_reads()
-        about, links = (graph, options.seeds, options.sampling), options.links
+        self.rank = find_rank(options.seeds.rank, options.seeds.world_size)
+        seeds = replace(options.seeds, rank=self.rank.rank, world_size=self.rank.world_size)
+        about, links = (graph, seeds, options.sampling), options.links
         runs = options.seeds.seeds if hasattr(options.seeds.seeds, "plan") else None
         self.targets: Targets = runs or (NodeTargets(*about) if links is None else LinkTargets(*about, links))
         self.node_type, self.batch_size = self.targets.node_type, options.sampling.batch_size
         """Type of the seeds (of links that of their destinations), and seeds per batch."""
-        self.rank = find_rank(options.seeds.rank, options.seeds.world_size)
         self.sampling = options.sampling
         self.node_sampler = make_sampler(graph, options.sampling)  # Lightning takes a `sampler` for torch's
         if isinstance(self.targets, NodeTargets | LinkTargets):
@@ -92,11 +93,6 @@ class Loader(Described):
         if verify:
             graph.finish_reads()  # files that are too large to be compared before they are used
         self._mapped = list(mapped_files(graph))
-        if not self._share(len(self._plans[0])):  # nonsense shows now, not in the first epoch
-            raise InputError(
-                f"drop_last: {self.targets!r} make fewer batches of {self.batch_size} than there are processes "
-                f"({self.rank.world_size}); use smaller batches"
-            )
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.options.device.index is not None:
@@ -108,17 +104,13 @@ class Loader(Described):
 
     def __len__(self) -> int:
         """Return the number of batches per epoch of this process."""
-        full, rest = divmod(len(self.targets), self.batch_size)
-        return len(self._share(full if self.options.seeds.drop_last or not rest else full + 1))
+        rounds, rest = divmod(len(self.targets), self.batch_size * self.rank.world_size)
+        return rounds + bool(rest and not self.options.seeds.drop_last)
 
     @property
     def dataset(self) -> range:
         """Positions of the seeds or links, whose number scripts for torch's loaders ask for."""
         return range(len(self.targets))
-
-    def _share(self, count: int) -> list[int]:
-        """Return the numbers of this process's batches among those of an epoch."""
-        return self.rank.batches(count, self.options.seeds.drop_last)
 
     def __iter__(self) -> Iterator[Any]:
         epoch, self._next_epoch = self._next_epoch, self._next_epoch + 1
@@ -136,7 +128,7 @@ class Loader(Described):
         """
         with self._times.epoch():
             plan = self._plans.pop(epoch, None) or self.targets.plan(epoch)
-            yield from self._run(plan, epoch, self._share(len(plan)))
+            yield from self._run(plan, epoch, self.rank.batches(len(plan)))
 
     def __call__(self, index: Any) -> Any:
         """Return the batch of the seeds or links at positions, as PyG's loaders do, with the epoch 0 and number 0."""
@@ -144,7 +136,7 @@ class Loader(Described):
             (batch,) = self._run(self.targets.plan(0, id_array(as_array(index), "positions")), 0, [0])
         return batch
 
-    def _run(self, plan: Plan, epoch: int, order: list[int]) -> Iterator[Any]:
+    def _run(self, plan: Plan, epoch: int, order: Sequence[int]) -> Iterator[Any]:
         batches = self._batches
         ahead = int(self.options.pipeline.workers + self.options.pipeline.prefetch)
         with batches.stages(plan, epoch, order) as (first, *rest):

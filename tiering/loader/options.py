@@ -110,10 +110,11 @@ class SeedOptions:
     shuffle: bool = True
     """Whether seeds come in random order; ``False``, for validation: in the order given."""
     drop_last: bool = False
-    """Whether to leave out a short last batch; with several processes, batches that not all of them would get."""
+    """Whether to leave out a short last batch; with several processes, their last round if it is incomplete."""
     rank: int | None = None
-    """Rank of this process; each process gets equally many batches of its own, together those of one process alone.
-    By default that of torch's default process group, or of ``torchrun``'s environment."""
+    """Rank of this process. Each process gets the same number of batches: batch k of rank r is batch r + k x world_size
+    of one process. Seeds of a last, incomplete round are divided evenly; at most world_size - 1 are repeated. By
+    default the rank in torch's default process group, or in ``torchrun``'s environment."""
     world_size: int | None = None
     """Number of processes that train together; 1: this process gets all batches."""
 

@@ -226,6 +226,7 @@ class NodeTargets:
         return batches(
             seeds, sampling.batch_size, epoch,
             seed=sampling.seed, drop_last=options.drop_last, shuffle=options.shuffle, seed_time=times,
+            world_size=options.world_size or 1,
         )  # fmt: skip
 
     def check_times(self, sampler: Sampler) -> None:
@@ -275,10 +276,11 @@ class LinkTargets:
 
     def plan(self, epoch: int, places: Ids | None = None) -> LinkPlan:
         """Return the batches of an epoch, or with `places` one batch of the links there."""
-        options, size = self._options, self._sampling.batch_size if places is None else places.size
+        options, sampling = self._options, self._sampling
+        size, world_size = (sampling.batch_size, options.world_size or 1) if places is None else (places.size, 1)
         return LinkPlan(
-            self.links, size, epoch, seed=self._sampling.seed, negatives=self._negatives, order=places,
-            disjoint=self._sampling.disjoint, drop_last=options.drop_last, shuffle=options.shuffle,
+            self.links, size, epoch, seed=sampling.seed, negatives=self._negatives, order=places,
+            disjoint=sampling.disjoint, drop_last=options.drop_last, shuffle=options.shuffle, world_size=world_size,
         )  # fmt: skip
 
     def __repr__(self) -> str:

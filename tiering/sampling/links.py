@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from tiering.errors import InputError
 from tiering.sampling.graph import Relation
-from tiering.sampling.plan import IdArray, epoch_order, id_array, positive_size
+from tiering.sampling.plan import IdArray, cut_order, epoch_order, id_array
 
 Pairs = tuple[IdArray, IdArray]
 """Sources and destinations."""
@@ -217,7 +217,10 @@ def link_nodes(
 
 
 class LinkPlan:
-    """The batches of links of one epoch, 8 bytes per link; ``plan[b]``: the nodes that batch b starts from, by type."""
+    """The batches of links of one epoch, 8 bytes per link; ``plan[b]``: the nodes that batch b starts from, by type.
+
+    `drop_last`, `world_size` and the end of the epoch: `tiering.sampling.plan.cut_order`.
+    """
 
     def __init__(
         self,
@@ -231,21 +234,17 @@ class LinkPlan:
         shuffle: bool = True,
         order: IdArray | None = None,  # places of the links, of an epoch by default
         disjoint: bool = False,  # whether each end has a subgraph of its own
+        world_size: int = 1,
     ) -> None:
         self.epoch, self._disjoint = epoch, disjoint
         self._links, self._seed = links, seed
-        self._batch_size = size = positive_size(batch_size)
-        total = links.count if order is None else order.size
-        self._count = total // size if drop_last else -(-total // size)
-        if not self._count:
-            raise InputError(f"drop_last: {links.count} links make no batch of {size}; use a smaller batch size")
         if order is None:
             order = epoch_order(links.count, seed, epoch) if shuffle else np.arange(links.count)
-        self._order = order
+        self._order, self._ends = cut_order(order, "links", batch_size, drop_last, world_size)
         self._draws = NegativeDraws(negatives, links.num_nodes) if isinstance(negatives, Negatives) else negatives
 
     def __len__(self) -> int:
-        return self._count
+        return self._ends.size - 1
 
     def __getitem__(self, batch: int) -> dict[str, IdArray]:
         return self.linked_nodes(batch).nodes
@@ -259,7 +258,7 @@ class LinkPlan:
         """Return the nodes and pairs of a batch."""
         if not 0 <= batch < len(self):
             raise IndexError(f"batch {batch} of {len(self)}")
-        places = self._order[batch * self._batch_size : (batch + 1) * self._batch_size]
+        places = self._order[slice(*self._ends[batch : batch + 2])]
         return link_nodes(self._links, places, self._draws, (self._seed, self.epoch, batch), self._disjoint)
 
 

@@ -71,25 +71,22 @@ def batches(
     drop_last: bool = False,
     shuffle: bool = True,
     seed_time: Mapping[str, npt.NDArray[Any]] | None = None,
+    world_size: int = 1,
 ) -> EpochPlan:
     """Cut the training nodes of one epoch into batches.
 
     With one node type, batch b is ``train[epoch_order(n, seed, epoch)][b * batch_size : (b + 1) * batch_size]``;
     several types are laid end to end and shuffled together. The order of `train` matters; duplicates are kept.
-    `drop_last` leaves out a last batch that is short; without `shuffle` the order is the one given (validation,
-    inference). `seed_time`: times along `train`, which follow its order. `InputError` if `train` is empty or not whole
-    numbers, or the batch size is not positive.
+    Without `shuffle` the order is the one given (validation, inference). `seed_time`: times along `train`, which follow
+    its order. `drop_last`, `world_size` and the end of the epoch: `cut_order`. `InputError` if `train` is empty or not
+    whole numbers, or the batch size is not positive.
     """
-    batch_size = positive_size(batch_size)
     lists = {t: id_array(ids, f"training nodes of type {t!r}") for t, ids in train.items()}
     total = sum(ids.size for ids in lists.values())
     if total == 0:
         raise InputError("training nodes: expected at least 1, found 0; give a split or a list of node ids")
     order = epoch_order(total, seed, epoch) if shuffle else np.arange(total)
-    count = total // batch_size if drop_last else -(-total // batch_size)
-    if count == 0:
-        raise InputError(f"drop_last: {total} training nodes make no batch of {batch_size}; use a smaller batch size")
-    edges = np.minimum(np.arange(count + 1) * batch_size, total)
+    order, ends = cut_order(order, "training nodes", batch_size, drop_last, world_size)
     for t, times in (seed_time or {}).items():
         if len(times) != lists[t].size:
             raise InputError(
@@ -100,9 +97,31 @@ def batches(
     for node_type, ids in lists.items():
         mine = np.flatnonzero((order >= start) & (order < start + ids.size))
         plan.places[node_type] = order[mine] - start
-        plan.offsets[node_type] = np.searchsorted(mine, edges).astype(np.int64)
+        plan.offsets[node_type] = np.searchsorted(mine, ends).astype(np.int64)
         start += ids.size
     return plan
+
+
+def cut_order(order: IdArray, what: str, batch_size: int, drop_last: bool, world_size: int) -> tuple[IdArray, IdArray]:
+    """Return the seeds of an epoch (`order`, some perhaps repeated), and where batches begin, shape (batches + 1,).
+
+    A round is one batch for each of `world_size` processes. The seeds of a last, incomplete round are divided evenly:
+    sizes differ by at most 1. If fewer seeds than processes are left, the first seeds of the epoch follow once more.
+    `drop_last` skips an incomplete round; `InputError`, which calls the seeds `what`, if there is no other.
+    """
+    batch_size = positive_size(batch_size)
+    world_size = whole_number(world_size, 1, 2**31, "world_size", ", 1 or more")
+    rounds, rest = divmod(order.size, batch_size * world_size)
+    ends = np.arange(rounds * world_size + 1) * batch_size
+    if rest and not drop_last:
+        shares = -(-max(rest, world_size) * np.arange(1, world_size + 1) // world_size)
+        ends = np.append(ends, ends[-1] + shares)
+        if rest < world_size:
+            order = np.append(order, np.resize(order, world_size - rest))
+    if ends.size == 1:
+        size = f"{batch_size} for each of {world_size} processes" if world_size > 1 else batch_size
+        raise InputError(f"drop_last: {order.size} {what} make no batch of {size}; use a smaller batch size")
+    return order, ends
 
 
 def runs_of_batches(

@@ -207,8 +207,8 @@ void init_rows(BoundRows* self, int device, int64_t row_bytes, const std::vector
     const auto& [stored, delivered, dim, scale, offset] = *codec;
     table.codec = {parse_encoding(stored, kNumEncodings), parse_encoding(delivered, kNumDelivered), dim,
                    pointer<const float>(scale), pointer<const int32_t>(offset)};
-    TIERING_EXPECT(table.codec.stored_bytes() == row_bytes, "row_bytes: expected those of the codec, ",
-                   table.codec.stored_bytes(), ", found ", row_bytes);
+    TIERING_EXPECT(table.codec.fits(row_bytes), "row_bytes: expected those of the codec, ", table.codec.stored_bytes(),
+                   ", found ", row_bytes);
   }
   new (self) BoundRows{device, table};
 }

@@ -41,9 +41,15 @@ struct Numbers {
   }
   TIERING_DEVICE void load(const RowTable& table, const std::byte* from, int32_t item, bool streaming) {
     const auto* const word = reinterpret_cast<const unsigned*>(from);
+    const auto* const half = reinterpret_cast<const unsigned short*>(from);
     TIERING_UNROLL
-    for (int k = 0; k < kCodeBytes; ++k)
-      if ((item * kCodeBytes + k) * 4 < table.row_bytes) words[k] = streaming ? __ldcs(word + k) : word[k];
+    for (int k = 0; k < kCodeBytes; ++k) {
+      const int64_t left = table.row_bytes - (int64_t{item} * kCodeBytes + k) * 4;
+      if (left > 0 && kCodeBytes == 2 && table.row_bytes % 4 != 0)  // without padding, it begins at any number
+        words[k] = half[2 * k] | (left > 2 ? unsigned{half[2 * k + 1]} << 16 : 0U);
+      else if (left > 0)
+        words[k] = streaming ? __ldcs(word + k) : word[k];
+    }
   }
   TIERING_DEVICE void store(const RowTable& table, std::byte* to, int32_t item) const {
     const RowCodec& codec = table.codec;
@@ -164,9 +170,9 @@ void gather_rows(const RowTable& table, const GatherRequest& request, const Gath
   const int64_t out_bytes = table.out_bytes();
   const bool decoded =
       table.codec.dim > 0 && (table.codec.stored != table.codec.delivered || out_bytes != table.row_bytes);
-  TIERING_EXPECT(!decoded || (table.alignment_bits() % 4 == 0 &&
+  TIERING_EXPECT(!decoded || (table.alignment_bits() % (table.row_bytes % 4 == 0 ? 4 : 2) == 0 &&
                               out % static_cast<uint64_t>(code_bytes(table.codec.delivered)) == 0),
-                 "rows of a codec begin at multiples of 4 bytes, and those of the result at whole numbers");
+                 "rows of a codec begin at whole words, or numbers, and those of the result at whole numbers");
   const RowCopy copy = decoded ? RowCopy::of_items((table.codec.dim + 3) / 4)
                                : RowCopy::plan(table.row_bytes, table.alignment_bits() | out);
   if (copy.words == 0) return;

@@ -177,25 +177,27 @@ def test_all_processes_agree():
 
 
 @pytest.mark.parametrize("model", ["GCN", "GraphSAGE", "GIN", "GAT", "PNA", "EdgeCNN"])
-def test_models_of_pyg_can_be_compared(model):
+def test_models_of_pyg_can_be_compared(kit, build, model):
     """Their attributes count; they are the same after a forward."""
+    graph = build(odd_graph(kit)).artifact.graph
     nn = pytest.importorskip("torch_geometric.nn")
     options = (
         {"aggregators": ["mean", "std"], "scalers": ["linear"], "deg": torch.ones(4).long()} if model == "PNA" else {}
     )
-    nets = [getattr(nn, model)(4, 6, 2, norm=norm, act="elu", **options).eval() for norm in ("batch", "layer")]
-    first, second = (identify_layers(pyg_layers(net)) for net in nets)
-    assert [one.unknown for one in first] == [[], []] and first[0].code != first[1].code != second[1].code
+    nets = [getattr(nn, model)(4, 6, 2, norm=norm, act="elu", **options).eval() for norm in ("batch", None)]
+    first, second = (identify_layers(pyg_layers(net, graph)) for net in nets)
+    assert [one.unknown for one in first] == [[], []] and first[1].code != first[0].code != second[0].code
     nets[0](torch.ones(3, 4), torch.tensor([[0, 1, 2], [1, 2, 2]]))
-    assert identify_layers(pyg_layers(nets[0])) == first
+    assert identify_layers(pyg_layers(nets[0], graph)) == first
 
 
-def test_convolutions_of_dgl_can_be_compared():
+def test_convolutions_of_dgl_can_be_compared(kit, build):
     nn = pytest.importorskip("dgl.nn.pytorch")
+    graph = build(odd_graph(kit)).artifact.graph
     for name, options in (("GraphConv", ()), ("SAGEConv", ("mean",)), ("GATConv", (2,)), ("GATv2Conv", (2,))):
-        layers = dgl_layers([getattr(nn, name)(4, 4, *options).eval()] * 2, torch.tanh)
+        layers = dgl_layers([getattr(nn, name)(4, 4, *options).eval()] * 2, graph, torch.tanh)
         assert [one.unknown for one in identify_layers(layers)] == [[], []]
-    first, second = (identify_layers(dgl_layers([nn.SAGEConv(4, 4, kind).eval()])) for kind in ("mean", "gcn"))
+    first, second = (identify_layers(dgl_layers([nn.SAGEConv(4, 4, kind).eval()], graph)) for kind in ("mean", "gcn"))
     assert first[0].code != second[0].code
 
 

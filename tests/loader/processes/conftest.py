@@ -58,6 +58,6 @@ def start(layout: Any, options: dict[str, Any], tmp_path: Path) -> Callable[...,
 
 
 @pytest.fixture
-def alone(layout: Any, options: dict[str, Any]) -> Callable[[int], Any]:
-    """The batches of an epoch of one process that has all rows in memory."""
+def alone(layout: Any, options: dict[str, Any]) -> Callable[..., Any]:
+    """The batches of an epoch of two ranks, or so many, in one process that has all rows in memory."""
     return partial(batches_alone, layout, options)

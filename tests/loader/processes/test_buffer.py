@@ -30,7 +30,7 @@ def test_ranks_read_through_one_buffer(size: int, start: Any, alone: Any) -> Non
         kinds = ranks.all("open", 60)
         assert kinds == ["look-ahead"] * size
         for epoch in (0, 1):
-            expect_epoch(ranks.all("epoch in step", epoch), alone(epoch))
+            expect_epoch(ranks.all("epoch in step", epoch), alone(epoch, size))
         expect_shares(ranks)
         mappings = ranks.all("mappings")
         assert all(set(found) == set(mappings[0]) for found in mappings)  # the same inodes: tiers and slots

@@ -272,7 +272,7 @@ class Lookahead:
         machine = self._decision.machine
         assert machine is not None
         try:
-            trial = self._prepare(machine.interleaved(whole, self._options.seeds.drop_last), draw)
+            trial = self._prepare(machine.interleaved(whole), draw)
         except BaseException as error:
             server.refuse(key, error)
             raise

@@ -75,7 +75,9 @@ class Inference:
         self._identities, self._trust = identify_layers(layers), resume == "trust"
         self._limit, edges = parse_memory(memory), whole(1, 1 << 62, "a whole number of at least 1")(edges, "edges")
         for number, identity in enumerate(self._identities):
-            refuse_unsupported(f"layer {number}: ", identity.modules)
+            for name, module in identity.modules:
+                parts = ((f"{name}.{part}".strip("."), own) for part, own in module.named_modules())
+                refuse_unsupported(f"layer {number}: ", parts)
         self._values = self._read_graph()
         self._asked: dict[str, Any] | None = None
         if nodes is not None:

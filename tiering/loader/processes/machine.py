@@ -31,13 +31,9 @@ class ProcessRank:
     rank: int = 0
     world_size: int = 1
 
-    def batches(self, count: int, drop_last: bool) -> list[int]:
-        """Return this process's batches among the `count` of an epoch, every `world_size`-th: as many for each process.
-
-        Where `count` is no multiple, the first batches come again at the end; with `drop_last` the last are left out.
-        """
-        own = count // self.world_size if drop_last else -(-count // self.world_size)
-        return [(self.rank + k * self.world_size) % count for k in range(own)]
+    def batches(self, count: int) -> range:
+        """Return the numbers of this process's batches: one of each round of `world_size` among the epoch's `count`."""
+        return range(self.rank, count, self.world_size)
 
 
 def find_rank(rank: int | None, world_size: int | None) -> ProcessRank:
@@ -113,9 +109,9 @@ class MachineProcesses:
         """Return the owner's value; all processes call this together."""
         return self.group.exchange(self.group.numbered("owner"), value)[0]
 
-    def interleaved(self, count: int, drop_last: bool) -> list[int]:
+    def interleaved(self, count: int) -> list[int]:
         """Return the batches of all processes in the order in which they come: the first of each, the second, ..."""
-        shares = [rank.batches(count, drop_last) for rank in self._ranks]
+        shares = [rank.batches(count) for rank in self._ranks]
         return [batch for turn in zip(*shares, strict=True) for batch in turn]
 
     def name(self, number: int) -> str:

@@ -37,8 +37,7 @@ class Delivery:
         if codec is None:
             if dtype == of_source:
                 return cls(dtype, entry.row_bytes)
-            fits = of_source in DELIVERED and CODECS[of_source].stored_bytes(entry.dim) == entry.row_bytes
-            if not fits or dtype not in DELIVERED:
+            if of_source not in DELIVERED or dtype not in DELIVERED:
                 raise InputError(
                     f"{what}: dtype: rows of {entry.dim} x {of_source} are delivered as they are, found {dtype!r}; "
                     "leave dtype out, or make the layout with --dtype"

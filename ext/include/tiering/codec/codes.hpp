@@ -127,6 +127,10 @@ struct RowCodec {
 
   constexpr int64_t stored_bytes() const { return (dim * code_bytes(stored) + 3) / 4 * 4; }
   constexpr int64_t out_bytes() const { return dim * code_bytes(delivered); }
+  /// Whether rows may lie so many bytes apart: those of 16-bit numbers also without padding, as a source has them.
+  constexpr bool fits(int64_t row_bytes) const {
+    return row_bytes == stored_bytes() || (code_bytes(stored) == 2 && row_bytes == dim * 2);
+  }
   constexpr RowCodec columns(int64_t begin, int64_t count) const {
     const bool scaled = scale != nullptr;
     return {stored, delivered, count, scaled ? scale + begin : nullptr, scaled ? offset + begin : nullptr};

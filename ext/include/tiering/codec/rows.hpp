@@ -23,8 +23,8 @@ RowLoop row_loop(Encoding from, Encoding to, bool portable = false);
 class RowWriter {
  public:
   explicit RowWriter(int64_t bytes) : row_bytes(bytes), out_bytes(bytes) {}
-  explicit RowWriter(const RowCodec& codec)
-      : row_bytes(codec.stored_bytes()),
+  explicit RowWriter(const RowCodec& codec, int64_t bytes = 0)  // of a stored row; 0: with padding
+      : row_bytes(bytes > 0 ? bytes : codec.stored_bytes()),
         out_bytes(codec.out_bytes()),
         codec_(codec),
         decode_(codec.stored == codec.delivered ? nullptr : row_loop(codec.stored, codec.delivered)) {}
