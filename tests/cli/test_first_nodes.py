@@ -70,7 +70,7 @@ def test_nodes_put_first_lie_in_the_fastest_tiers(tiering_cli, scored, tmp_path)
 def test_the_order_is_that_of_a_plain_sort_in_any_memory(data):
     with tempfile.TemporaryDirectory() as folder:
         where = Path(folder)
-        toy = toy_dataset(where / "data", data.draw(st.integers(0, 2**32)), min_nodes=30)
+        toy = toy_dataset(where / "data", data.draw(st.integers(0, 2**32)), min_nodes=35)
         graph = build_graph(toy.dataset, where / "graph")
         scores = score_graph(graph, "degree", where / "scores")
         chosen = {}
@@ -81,7 +81,7 @@ def test_the_order_is_that_of_a_plain_sort_in_any_memory(data):
                 chosen[node_type] = np.array(ids, data.draw(st.sampled_from(["int32", "int64"])))
         first = read_first(graph, chosen) if chosen else {}
         orders = NodeOrders(graph, scores, NodeWindows(Budget(1 << 30, "large"), SIZES, 2), first)
-        small = Sizes(min_ranked=5, score_bins=4, scores=7)
+        small = Sizes(min_ranked=5, score_bins=4, scores=5)
         room = SORT_SPACE + THREAD_SPACE + small.score_piece + small.min_ranked * PIECE_BYTES + 40
         in_pieces = NodeOrders(graph, scores, NodeWindows(Budget(room, "small"), small, 2), first)
         for node_type in graph.node_types:

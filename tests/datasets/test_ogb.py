@@ -243,7 +243,7 @@ def test_features_of_edges_and_labels_of_several_columns_are_read(proteins, tmp_
     root, pairs, rows = proteins
     graph = tiering.import_graph(root, tmp_path / "graph")
     check_proteins(graph, pairs, rows)
-    (ignored,) = graph.manifest.body["changes"]["ignored_files"]
+    (ignored,) = graph.manifest.changes["ignored_files"]
     assert ignored.endswith("node_species.csv.gz")
     for given, found in ((rows[:-1], "89"), (np.concatenate((rows, rows)), "more")):
         write_text(root / "raw/edge-feat.csv.gz", given)

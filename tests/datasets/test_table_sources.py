@@ -118,7 +118,7 @@ def test_parts_of_a_table_have_the_header_of_any_of_them(tmp_path, parts, first)
     graph = tiering.import_graph(relations={RATES: table}, out=tmp_path / "g")
     expected = sorted((int(u), int(m), int(n)) for m, u, n in (row.split("|") for row in rows))
     assert edges_of(graph, RATES) == expected
-    assert "ignored_files" not in graph.manifest.body["changes"]
+    assert "ignored_files" not in graph.manifest.changes
     if first != "x|y|z":
         options = {"relations": {RATES: f"{folder}/*.csv"}, "edge_data": "n"}
         assert edges_of(tiering.import_graph(out=tmp_path / "h", **options), RATES) == expected
@@ -157,7 +157,7 @@ def test_parts_without_header_join_the_table_of_neo4j_with_their_name(tmp_path, 
     expected = sorted(tuple(map(int, line.split("|"))) for part in parts for line in part.split())
     assert edges_of(graph, ("Person", "likes", "Post")) == expected
     assert graph.relations == [("Person", "likes", "Post")]
-    assert [Path(file).name for file in graph.manifest.body["changes"]["ignored_files"]] == ["README.txt"]
+    assert [Path(file).name for file in graph.manifest.changes["ignored_files"]] == ["README.txt"]
     (folder / "part-7.csv").write_text("5|6\n")
     with pytest.raises(InputError, match=r"part-7.csv: expected a header of Neo4j's, here or in one file of the same"):
         tiering.import_graph(folder, tmp_path / "h")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,10 +15,14 @@ import pytest
 
 import tiering
 from tiering import pipeline
+from tiering.artifacts.document import write_document
+from tiering.artifacts.manifest import UNREAD
 from tiering.errors import ExistsError, FormatError, InputError, MissingError
 from tiering.formats import known_defects
+from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
 from tiering.pipeline import chain, commands, run_config
+from tiering.text.description import to_text
 
 CONFIG = """
 [dataset]
@@ -145,6 +151,51 @@ def test_files_that_an_import_does_not_read_do_not_count(
         assert done(run_config(config)) == [], name
     (tiny_dataset / "val_idx.npy").unlink()
     assert done(run_config(config)) == ALL
+
+
+def test_no_digest_depends_on_files_that_an_import_does_not_read(
+    config: Path, tiny_dataset: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They are named all the same: by the import, and in the graph, the reordered graph and the layout's."""
+    made = config.parent / "made"
+
+    def digests() -> list[str]:
+        assert done(run_config(config, force=True)) == ALL
+        return [tiering.open(made / place).digest for place in ("graph", "scores", "reordered", "layout")]
+
+    plain = digests()
+    assert not list(made.rglob(UNREAD))
+    for name in ("notes.txt", "a b\n\u2028ü.npy", os.fsdecode(b"\xff")):
+        (tiny_dataset / name).touch()
+    capsys.readouterr()
+    assert digests() == plain  # and what is there counts as the commands' own, to be replaced
+    assert "not read: files" in capsys.readouterr().err
+    for place in ("graph", "reordered", "layout/graph"):
+        graph = Graph.open(made / place)
+        unread = {str(path) for path in tiny_dataset.iterdir() if str(path) not in _read(Graph.open(made / "graph"))}
+        assert set(graph.manifest.changes["ignored_files"]) == unread and len(unread) == 3
+        assert "notes.txt" in to_text(graph.describe()) and "notes.txt" in json.dumps(graph.summary())
+        assert graph.problems("full") == []
+    (made / "graph/manifest.json").write_text("{")
+    assert done(run_config(config, force=True)) == ALL  # a damaged graph is one to be replaced, too
+
+
+def _read(graph: Graph) -> set[str]:
+    return set(graph.manifest.provenance["inputs"])
+
+
+def test_an_earlier_graph_names_the_files_that_were_not_read(tiny_dataset: Path, tmp_path: Path) -> None:
+    """Version 0.1 recorded them in the manifest's body."""
+    graph = tiering.import_graph(tiny_dataset, tmp_path / "g")
+    manifest = json.loads((tmp_path / "g/manifest.json").read_text())
+    manifest["body"]["changes"]["ignored_files"] = ["/data/notes.txt"]
+    (tmp_path / "g/manifest.json").write_bytes(write_document(manifest))
+    graph = Graph.open(tmp_path / "g")
+    assert graph.summary()["changes"]["ignored_files"] == ["/data/notes.txt"]
+    assert "notes.txt" in to_text(graph.describe())
+    score = tiering.score_graph(graph, tmp_path / "s", "degree")
+    reordered = tiering.reorder_graph(graph, score, tmp_path / "r")
+    assert reordered.manifest.changes == graph.manifest.changes and reordered.problems("full") == []
 
 
 def test_a_new_file_that_an_import_reads_is_named(

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import peaks
 import pytest
+from fresh_process import in_warm_process
 from memory_group import memory_group
 from toy_datasets import Leaves, tree_bytes
 
@@ -23,6 +25,7 @@ from tiering.formats.scores import Scores
 from tiering.graph.build import build_graph
 from tiering.memory import Budget, own_memory
 from tiering.reorder import rank
+from tiering.reorder.adjacency import RelabelSizes
 from tiering.reorder.arrays import NodeWindows, Sizes
 from tiering.reorder.graph import reorder_graph
 from tiering.reorder.rank import nodes_per_run, sort_bytes
@@ -190,6 +193,30 @@ def test_small_inputs_ask_for_what_they_take(tmp_path):
         nodes_per_run("node", 5000, 1, Budget(MIB, "1MiB"))
     told = int(re.search(r'memory="(\d+)MiB"', str(caught.value))[1]) * MIB
     assert told - sort_bytes(5000, 1) <= 9 * MIB
+    assert sort_bytes(300_000, 1) < 20 * MIB
+    edges = RelabelSizes(3_000_000, 300_000, 300_000)
+    assert edges.minimum() < 1.3 * sum(edges.parts()) < 20 * MIB
+    edges = RelabelSizes(1 << 30, 1 << 20, 1 << 20)
+    assert edges.piece == edges.sizes.entries, "large ones are read as before"
     np.save(tmp_path / "rows.npy", np.zeros((1000, 250), np.float32))
     table = FeatureTable(tmp_path / "rows.npy", 1000, 250, "float32", 128)
     assert minimum_memory(table, True) == table.bytes
+
+
+def ranking_and_peak(low: float) -> tuple[bool, int]:
+    """Whether 400,000 scores from `low` to 1 are ranked as numpy ranks them, in chunks, and the memory it takes."""
+    scores = np.random.default_rng(0).uniform(low, 1, 400_000)
+    scores[:2] = 0, 1e300
+    expected = np.argsort(-scores, kind="stable")
+    rank._sorted(scores[:1000], 1)
+    before = own_memory()
+    with peaks.peak_memory() as peak:
+        found = rank._sorted(scores, 1)
+    return bool((found == expected).all()), peak.bytes - before
+
+
+@pytest.mark.parametrize("low", [0.0, 1 - 1e-9])
+def test_ranking_takes_no_more_than_it_reserves(low):
+    """Also where all scores but two agree in their first bits, which is one bucket."""
+    right, taken = in_warm_process(ranking_and_peak, low)
+    assert right and taken < sort_bytes(400_000, 1)

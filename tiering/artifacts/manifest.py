@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections import UserDict
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,6 +21,7 @@ from tiering.memory import available_memory
 
 Digests = bytes  # digests of the blocks of a file, concatenated
 CHECKSUMS = "checksums"  # file of an artifact with the digests of the blocks of all others
+UNREAD = "unread_files"  # file of a graph with the paths that its import did not read; no digest covers it
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+.-]{0,99}")
 
 INT32_NODES = 2**31  # ids are int32 while their type has fewer nodes than this
@@ -137,6 +139,14 @@ class Manifest:
     def read_bytes(self, name: str, begin: int, end: int) -> Bytes:
         """Return bytes [begin, end) of a file, or of an external one, verified where its blocks are known."""
         return self.verifier(name).read_range(begin, end)  # for its time the manifest holds the file
+
+    @property
+    def changes(self) -> dict[str, Any]:
+        """The body's ``changes``, with ``ignored_files``: those that the file `UNREAD` names."""
+        changes: dict[str, Any] = self.body["changes"]
+        if self.held is None or not self.held.open(UNREAD):
+            return changes
+        return {**changes, "ignored_files": os.fsdecode(self.held.read(UNREAD)).split("\0")}
 
     def place(self, name: str) -> str:
         """Return a path that opens a file, inside or external, whatever has become of its own path."""

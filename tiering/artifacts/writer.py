@@ -16,7 +16,7 @@ from tiering.artifacts.checksum import DIGEST_BYTES, digest_bytes, split_digests
 from tiering.artifacts.document import MAJOR, MANIFEST, MINORS, document_problems, write_document
 from tiering.artifacts.file_writer import PIECE_BYTES, FileWriter, block_key, damaged_blocks
 from tiering.artifacts.journal import JOURNAL
-from tiering.artifacts.manifest import CHECKSUMS, External, FileEntry, Manifest, storage_dtype
+from tiering.artifacts.manifest import CHECKSUMS, UNREAD, External, FileEntry, Manifest, storage_dtype
 from tiering.artifacts.storage import OpenDirectory, require_descriptors, storage_errors, write_durably
 from tiering.errors import CapabilityError, FormatError, InputError, ModelError, TieringError
 from tiering.version import __version__
@@ -176,6 +176,9 @@ class ArtifactWriter(DirectoryWriter):
         self.put(CHECKSUMS, digests.reshape(digests.size // DIGEST_BYTES, DIGEST_BYTES))
         inside = [self.path / str(file.path) for file in self.external.values()]  # by a path from here
         self.sweep([self.path / MANIFEST, *inside], [self.path / name for name in self._parts])
+        # Files that an import did not read move out of the body: no digest depends on them.
+        if paths := "\0".join(body.get("changes", {}).pop("ignored_files", [])):
+            write_durably(self.path / UNREAD, os.fsencode(paths))
         data = write_document(manifest.to_json())
         problems = document_problems(json.loads(data), self.kind, data)
         if problems:
@@ -194,7 +197,7 @@ class ArtifactWriter(DirectoryWriter):
 
 def _copy_part(artifact: Artifact, target: Path) -> None:
     held = cast("OpenDirectory", artifact.manifest.held)
-    for name in (*artifact.manifest.files, MANIFEST):
+    for name in (*artifact.manifest.files, MANIFEST, *([UNREAD] if held.open(UNREAD) else [])):
         held.link_or_copy(name, target / name)
     for name, part in artifact.parts().items():
         _copy_part(part, target / name)

@@ -319,7 +319,7 @@ class Graph(Artifact):
             relation_key(key): {"edges": self.num_edges(key), "edge_data": sorted(self.edge_data(key))}
             for key in self.relations
         }
-        changes = self.manifest.body["changes"]
+        changes = self.manifest.changes
         time = {} if self.time is None else {"time": self.time._asdict()}
         parts = {"node_types": nodes, "relations": relations, "changes": changes, **time}
         return {"reordered": self.order is not None, **parts}

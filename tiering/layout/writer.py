@@ -201,7 +201,10 @@ def write_ssd(source: PermutedRows, entry: TypeLayout, unit_bytes: int, stripes:
     bar.update((start - begin) * entry.row_bytes)
     for first, chunk in source.chunks(start, end, per_unit):
         unit = place.first_unit + (first - begin) // per_unit
-        stripes.write_units(unit, as_units(chunk, place.stride, per_unit, unit_bytes))
+        whole = chunk.shape[0] // per_unit * per_unit  # so that only the rows of the last unit, not whole, are copied
+        for part in filter(len, (chunk[:whole], chunk[whole:])):
+            stripes.write_units(unit, as_units(part, place.stride, per_unit, unit_bytes))
+            unit += whole // per_unit
         bar.update(chunk.nbytes)
 
 

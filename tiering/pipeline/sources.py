@@ -78,7 +78,7 @@ def find_new_files(run: StageRun, source: Path, made: Manifest, options: Mapping
 
     Cost: a listing; where it shows files like those that were read, the dataset is opened.
     """
-    read, changes = set(made.provenance["inputs"]), made.body["changes"]
+    read, changes = set(made.provenance["inputs"]), made.changes
     known = read.union(changes.get("ignored_files", ()))
     folders, suffixes = ({getattr(Path(file), part) for file in read} for part in ("parent", "suffix"))
     cheap = changes["format"] not in (*PARSED, "ogb") or changes["format"] == "parquet"

@@ -47,17 +47,19 @@ class RelabelSizes:
         widest = max(self.id_bytes, *self.item_bytes, 1)
         return self.id_bytes * self.num_src, 8 * (self.num_dst + 1), widest * self.num_edges
 
-    def pieces(self) -> int:
-        """Return the bytes of the pieces in which entries are read."""
-        return PIECES * min(self.sizes.entries, self.parts()[2])
+    @property
+    def piece(self) -> int:
+        """Bytes of a piece in which entries, or the map of sources, are read: an eighth of them or 1 MiB, if small."""
+        largest = max(self.parts())
+        return min(self.sizes.entries, max(min(1 << 20, largest), largest // 8))
 
     def in_memory(self) -> int:
         """Return the bytes with which old entries are read once for each array: all of `parts`, and three pieces."""
-        return sum(self.parts()) + self.pieces()
+        return sum(self.parts()) + PIECES * self.piece
 
     def minimum(self) -> int:
         """Return the least bytes of memory: at most 64 MiB of each of `parts`, and three pieces."""
-        return sum(min(part, self.sizes.block) for part in self.parts()) + self.pieces()
+        return sum(min(part, self.sizes.block) for part in self.parts()) + PIECES * self.piece
 
     def require(self, what: str, budget: Budget) -> None:
         """Raise `BudgetError` unless the relation can be relabelled."""
@@ -72,12 +74,12 @@ class RelabelSizes:
         """
         sources, offsets, _ = self.parts()
         block, left = self.sizes.block, budget.left()
-        fits = sources <= block or sources + block + min(offsets, block) + self.pieces() <= left
+        fits = sources <= block or sources + block + min(offsets, block) + PIECES * self.piece <= left
         return max(inverse, sources if indices and fits else 0), offsets if self.in_memory() <= left else 0
 
     def room(self, budget: Budget, inverse: int, indices: bool) -> int:
         """Return the bytes for a window and its columns' starts, unless all stay; arguments as of `resident_bytes`."""
-        return budget.left() - self.pieces() - sum(self.resident_bytes(budget, inverse, indices))
+        return budget.left() - PIECES * self.piece - sum(self.resident_bytes(budget, inverse, indices))
 
 
 @dataclass
@@ -143,7 +145,7 @@ class _Entries:
         sizes: RelabelSizes,
     ) -> None:  # fmt: skip
         self._file, self._old, self._values, self._indptr = file, old, values, indptr
-        self._windows, self._sizes, self._threads = windows, windows.sizes, windows.threads
+        self._windows, self._sizes, self._threads, self._piece = windows, windows.sizes, windows.threads, sizes.piece
         self._item = sizes.id_bytes if values is None else value_bytes(values)
         at = windows.budget, memory_of(old.src_old_to_new), values is None
         self._room = sizes.room(*at)
@@ -185,7 +187,7 @@ class _Entries:
     def _place(self, at: tuple[int, int, AnyArray, Bytes], desc: str) -> None:
         """Copy entries to their places in a window: `at` is its first entry, first column, starts and memory."""
         old, entries = self._old, self._old.indices if self._values is None else self._values
-        step = max(1, self._sizes.entries // value_bytes(entries))
+        step = max(1, self._piece // value_bytes(entries))
         with progress(entries.shape[0], desc, "edge", scale=True) as bar:
             for first, end, (part,) in chunks([entries], step):
                 num_src = old.src_old_to_new.shape[0] if self._values is None else None
@@ -194,7 +196,7 @@ class _Entries:
 
     def _rename(self, window: Bytes) -> None:
         """Give the entries of a window, complete, their new ids."""
-        count, step = self._sources.shape[0], max(1, self._sizes.entries // self._sources.itemsize)
+        count, step = self._sources.shape[0], max(1, self._piece // self._sources.itemsize)
         pieces = chunks([self._sources], step if isinstance(self._sources, np.memmap) else max(1, count))
         for first, _, (part,) in pieces:
             native.rename_sources(window, part, first, count, self._threads)

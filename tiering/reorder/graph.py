@@ -117,8 +117,8 @@ def reorder_graph(
             writer.adopt(graph.features, "features")
         if (names := graph.part("names")) is not None:
             writer.adopt(names, "names")  # by original id, as before
-        body, package = dict(graph.manifest.body), graph.manifest.provenance["package"]
-        if package != f"tiering {__version__}":  # what it may have imported wrong is still so
+        body = {**graph.manifest.body, "changes": dict(graph.manifest.changes)}
+        if (package := graph.manifest.provenance["package"]) != f"tiering {__version__}":  # defects stay
             body["changes"] = {"package": package, **body["changes"]}
         for t in drawn:
             types = body["node_types"]

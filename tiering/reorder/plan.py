@@ -13,7 +13,7 @@ from tiering.artifacts.manifest import Relation, id_bytes, relation_key
 from tiering.formats.features import FeatureTable
 from tiering.formats.shape import EdgeShape, GraphShape, SizedGraph
 from tiering.memory import Budget
-from tiering.reorder.adjacency import RelabelSizes
+from tiering.reorder.adjacency import PIECES, RelabelSizes
 from tiering.reorder.arrays import SIZES, NodeWindows
 from tiering.reorder.rank import nodes_per_run, sort_bytes
 from tiering.reorder.rows import minimum_memory, plan_rows
@@ -208,7 +208,7 @@ class ReorderPlan:
         blocks = -(-written // BLOCK_BYTES)
         count = -(-blocks // max(1, int(sizes.room(self.budget, inverse, indices) // per_block)))
         window = min(written, -(-written // max(1, count) // BLOCK_BYTES) * BLOCK_BYTES)
-        pieces = sizes.pieces() if uncached else 0
+        pieces = PIECES * sizes.piece if uncached else 0
         memory = maps + offsets + pieces + window + 8 * -(-columns // max(1, count))
         again = max(0, sizes.parts()[0] - inverse) + 8 * columns if indices else 0
         read = round(count * written * uncached) + again

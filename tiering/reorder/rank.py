@@ -29,7 +29,7 @@ _SIGN, _LAST_KEY = np.uint64(1 << 63), (1 << 64) - 1
 
 FIRST_OPTION = "--first"
 CHUNK_FIRST = 1 << 20  # ids of nodes put first that are read together
-CHUNK_SCORES = 1 << 21  # scores read at a time, where all are ranked together
+CHUNK_SCORES = 1 << 21  # most scores read at a time, where all are ranked together
 SORT_SPACE, THREAD_SPACE = 4 << 20, 10 << 20
 """Bytes that the sort holds in addition to nodes: buckets by their first bits; counts and lines of each thread."""
 NODES_PER_THREAD, LARGE = 1 << 20, 1 << 19
@@ -80,11 +80,16 @@ def _first_mask(array: UserArray, count: int) -> npt.NDArray[np.bool_]:
 
 def sort_bytes(num_nodes: int, threads: int) -> int:
     """Return the most bytes of memory that ranking takes: pairs, chunks of scores, and what the sort's threads hold."""
-    pairs = 2 * num_nodes * (16 if num_nodes >= INT32_NODES else 12)
-    workers = min(threads, max(1, num_nodes // NODES_PER_THREAD))
-    return (
-        pairs + 16 * min(num_nodes, CHUNK_SCORES) + SORT_SPACE + workers * (THREAD_SPACE + 32 * min(num_nodes, LARGE))
-    )
+    pairs = num_nodes * (16 if num_nodes >= INT32_NODES else 12)
+    held = pairs + 16 * min(num_nodes, _chunk_scores(num_nodes)) + SORT_SPACE
+    if num_nodes < LARGE:  # no bucket is cut again; counts are gone when buckets are sorted, perhaps by merging
+        return held + max(THREAD_SPACE, 40 * num_nodes)
+    return held + pairs + min(threads, max(1, num_nodes // NODES_PER_THREAD)) * (THREAD_SPACE + 32 * LARGE)
+
+
+def _chunk_scores(num_nodes: int) -> int:
+    """Return the scores read at a time where all are ranked together: an eighth of few."""
+    return min(CHUNK_SCORES, max(1 << 16, num_nodes // 8))
 
 
 def nodes_per_run(node_type: str, num_nodes: int, threads: int, budget: Budget, sizes: Sizes = SIZES) -> int:
@@ -156,7 +161,7 @@ def _sorted(scores: Values, threads: int) -> Ids:
     """Return the ids by falling score, ties by ascending id; the scores are read twice, front to back."""
     sorter = native.ScoreSorter(scores.shape[0], threads)
     for take in (sorter.count, sorter.place):
-        for _, _, (part,) in chunks([scores], CHUNK_SCORES):
+        for _, _, (part,) in chunks([scores], _chunk_scores(scores.shape[0])):
             take(part)
     return sorter.finish()
 
