@@ -24,7 +24,7 @@ from tiering.graph.build import build_graph
 from tiering.layout.adjacency_cache import gpu_budget
 from tiering.layout.inputs import adjacency_lists
 from tiering.layout.tiers import RankedTable
-from tiering.memory import own_memory
+from tiering.memory import own_memory, release_unused
 from tiering.pipeline import layout as write_layout
 from tiering.text.units import Size
 
@@ -109,6 +109,7 @@ def test_through_the_command_line(tiering_cli, tmp_path, request, kind, mode):
 
 def test_memory_below_the_least(one, tmp_path):
     graph, scores = Graph.open(one.reordered), Scores.open(one.scores)
+    release_unused()
     asked = {"gpu": "9%", "adjacency_cache": "auto", "scores": scores, "memory": own_memory() + 1000}
     with pytest.raises(BudgetError, match=r"memory: adjacency cache: .* 3,000 adjacency lists need .* give memory=."):
         write_layout(graph, tmp_path / "out", **asked)

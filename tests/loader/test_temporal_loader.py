@@ -119,7 +119,6 @@ def test_times_that_float64_does_not_hold_are_refused_by_every_loader(layouts, t
         "link_time": lambda: layout.link_loader(links=links, link_time=times, time="when"),
         "seed_time ": lambda: layout.pyg_loader(input_nodes=ids, input_time=times, time_attr="when"),
         "link_time: ": lambda: layout.pyg_link_loader(edge_label_index=links, edge_label_time=times, time_attr="when"),
-        "seed_time o": lambda: layout.dgl_loader(indices=ids, seed_time=times, time="when"),
         "time_window": lambda: layout.loader(seeds=ids, time="when", time_window=FAR[0]),
     }
     for what, load in make.items():

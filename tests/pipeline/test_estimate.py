@@ -116,30 +116,37 @@ def memory_of_a_stage(name: str, large: str, out: str, budget: int | None) -> tu
 @pytest.mark.parametrize("name", ["import", "score", "reorder", "layout", "layout of coded rows"])
 def test_bytes_read_and_written(large, tmp_path, name):
     """Those that the system counts, of a process of its own, with an empty page cache. Libraries are in it, which are
-    read when the stage runs for the first time.
+    read when the stage runs for the first time. The kernel may drop pages before they are used, and reads them again:
+    the least of three counts.
     """
     folder = "data" if name == "import" else "reordered" if name.startswith("layout") else "graph"
     code = f"""
-import json, os, sys
+import gc, json, os, sys
 from pathlib import Path
 sys.path[:0] = {json.dumps([str(Path(__file__).parent), str(Path(peaks.__file__).parent)])}
 from test_estimate import stage
 folder = Path({str(large)!r})
 stage({name!r}, folder, Path({str(tmp_path / "first")!r}))[1](None)
-for file in folder.rglob("*"):
-    if file.is_file():
-        fd = os.open(file, os.O_RDONLY)
-        os.fsync(fd)
-        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-        os.close(fd)
+def drop():
+    gc.collect()  # the page cache keeps what is mapped
+    for file in folder.rglob("*"):
+        if file.is_file():
+            fd = os.open(file, os.O_RDONLY)
+            os.fsync(fd)
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(fd)
 def counted():
     return {{k: int(v) for k, v in (l.split(": ") for l in open("/proc/self/io").read().splitlines())}}
-predict, run = stage({name!r}, folder, Path({str(tmp_path / "out")!r}))
-plan = predict(None)
-before = counted()
-run(None)
-after = counted()
-found = {{k: after[k] - before[k] for k in ("read_bytes", "write_bytes")}}
+runs = []
+for number in range(3):
+    drop()
+    predict, run = stage({name!r}, folder, Path({str(tmp_path)!r}) / f"out{{number}}" / "out")
+    plan = predict(None)
+    before = counted()
+    run(None)
+    after = counted()
+    runs.append({{k: after[k] - before[k] for k in ("read_bytes", "write_bytes")}})
+found = min(runs, key=lambda run: run["read_bytes"])
 print(json.dumps({{**found, "read": plan.disk_read, "written": plan.disk_written, "scratch": plan.disk_scratch}}))
 """
     done = interpret(code)

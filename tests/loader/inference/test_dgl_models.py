@@ -11,6 +11,8 @@ from inferred import RELATION, all_edges, all_rows, edge_data, odd_graph, with_e
 
 from tiering import memory
 from tiering.errors import InputError
+from tiering.loader.inference.frameworks import dgl_layers
+from tiering.loader.inference.identity import identify_layers
 
 dgl = pytest.importorskip("dgl")
 nn = dgl.nn.pytorch
@@ -124,3 +126,12 @@ def test_what_is_refused(kit, build, opened, tmp_path):
         opened.inference([lambda block, x: own(block, x)], tmp_path / "e")
     with pytest.raises(InputError, match="EdgeGATConv needs edge_feat, and the layout has no edge data 'feat'"):
         build(odd_graph(kit, 300)).dgl_inference([nn.EdgeGATConv(12, 3, 5, 2).eval()], tmp_path / "e")
+
+
+def test_convolutions_of_dgl_can_be_compared(kit, build):
+    graph = build(odd_graph(kit)).artifact.graph
+    for name, options in (("GraphConv", ()), ("SAGEConv", ("mean",)), ("GATConv", (2,)), ("GATv2Conv", (2,))):
+        layers = dgl_layers([getattr(nn, name)(4, 4, *options).eval()] * 2, graph, torch.tanh)
+        assert [one.unknown for one in identify_layers(layers)] == [[], []]
+    first, second = (identify_layers(dgl_layers([nn.SAGEConv(4, 4, kind).eval()], graph)) for kind in ("mean", "gcn"))
+    assert first[0].code != second[0].code

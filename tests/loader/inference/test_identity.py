@@ -19,7 +19,7 @@ from toy_datasets import tree_bytes
 
 from tiering.errors import InputError, ModelError
 from tiering.loader.inference import Layer, run
-from tiering.loader.inference.frameworks import dgl_layers, pyg_layers
+from tiering.loader.inference.frameworks import pyg_layers
 from tiering.loader.inference.identity import identify_layers
 
 SCALE, HELPER = 1, ModuleType("helper_of_a_user")
@@ -189,16 +189,6 @@ def test_models_of_pyg_can_be_compared(kit, build, model):
     assert [one.unknown for one in first] == [[], []] and first[1].code != first[0].code != second[0].code
     nets[0](torch.ones(3, 4), torch.tensor([[0, 1, 2], [1, 2, 2]]))
     assert identify_layers(pyg_layers(nets[0], graph)) == first
-
-
-def test_convolutions_of_dgl_can_be_compared(kit, build):
-    nn = pytest.importorskip("dgl.nn.pytorch")
-    graph = build(odd_graph(kit)).artifact.graph
-    for name, options in (("GraphConv", ()), ("SAGEConv", ("mean",)), ("GATConv", (2,)), ("GATv2Conv", (2,))):
-        layers = dgl_layers([getattr(nn, name)(4, 4, *options).eval()] * 2, graph, torch.tanh)
-        assert [one.unknown for one in identify_layers(layers)] == [[], []]
-    first, second = (identify_layers(dgl_layers([nn.SAGEConv(4, 4, kind).eval()], graph)) for kind in ("mean", "gcn"))
-    assert first[0].code != second[0].code
 
 
 @pytest.fixture
