@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,7 @@ PARQUETS: dict[str, tuple[Any, str]] = {
     "booleans": ([True, False], "bool"),
     "nothing": (pa.array([None, None], pa.null()), "null"),
     "words in a dictionary": (pa.array(["0", "1"]).dictionary_encode(), "dictionary"),
-    "decimals": (pa.array([0, 1], pa.decimal128(5)), "decimal"),
+    "fractional decimals": (pa.array([Decimal("0.5"), Decimal("1.5")], pa.decimal128(5, 1)), "decimal"),
     "times": (pa.array([0, 1], pa.timestamp("us")), "timestamp"),
     "bytes": (pa.array([b"0", b"1"], pa.binary()), "binary"),
     "largest": ([0, 2**63 - 1], str(2**63 - 1)),
