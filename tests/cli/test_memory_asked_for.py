@@ -43,14 +43,20 @@ COMMANDS = {
 }
 
 
+def write_arrays(folder: Path, nodes: int, edges: int, dim: int) -> np.random.Generator:
+    """Write edges and float32 rows of random numbers; return their generator."""
+    random = np.random.default_rng(0)
+    folder.mkdir()
+    np.save(folder / "edge_index.npy", random.integers(0, nodes, (2, edges)))
+    np.save(folder / "node_feat.npy", random.random((nodes, dim), np.float32))
+    return random
+
+
 @pytest.fixture(scope="module")
 def chain(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A dataset with 25 MB of rows, and what the stages make of it."""
     folder = tmp_path_factory.mktemp("chain")
-    (folder / "data").mkdir()
-    random, count = np.random.default_rng(0), 25_000
-    np.save(folder / "data" / "edge_index.npy", random.integers(0, count, (2, 100_000)))
-    np.save(folder / "data" / "node_feat.npy", random.random((count, 250), np.float32))
+    random = write_arrays(folder / "data", 25_000, 100_000, 250)
     np.save(folder / "data" / "train_idx.npy", np.arange(2000))
     np.save(folder / "first.npy", np.arange(100))
     ends = random.integers(0, 100_000, (2, 300_000)).tolist()
@@ -117,10 +123,7 @@ def test_one_figure_suffices(chain: Path, tmp_path: Path, name: str) -> None:
 def small_graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A graph of 300,000 nodes, whose arrays are smaller than the pieces of large ones, and rows for several units."""
     folder = tmp_path_factory.mktemp("small")
-    (folder / "data").mkdir()
-    random, count = np.random.default_rng(0), 300_000
-    np.save(folder / "data" / "edge_index.npy", random.integers(0, count, (2, 1_000_000)))
-    np.save(folder / "data" / "node_feat.npy", random.random((count, 16), np.float32))
+    write_arrays(folder / "data", 300_000, 1_000_000, 16)
     for name, line in {
         "graph": "import data", "scores": "score graph --method degree", "reordered": "reorder graph --scores scores",
     }.items():  # fmt: skip

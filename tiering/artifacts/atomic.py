@@ -86,9 +86,7 @@ class OutputDirectory(AbstractContextManager["OutputDirectory"]):
         """Return the identity of a run that left `out` unfinished; empty if there is none."""
         output = cls.__new__(cls)
         output._set_places(out)
-        with suppress(OSError, ValueError), (output.path / JOURNAL).open("rb") as file:
-            return dict(json.loads(file.readline().partition(b"\t")[0])["identity"])
-        return {}
+        return Journal.read_identity(output.path / JOURNAL)
 
     def _set_places(self, out: str | os.PathLike[str]) -> None:
         require_local(out=out)

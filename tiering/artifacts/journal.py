@@ -6,6 +6,7 @@ import json
 import os
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,13 @@ class Journal:
             return None
         os.truncate(path, length)
         return cls(path, identity, facts)
+
+    @staticmethod
+    def read_identity(path: Path) -> dict[str, Any]:
+        """Return the identity of the run that began a journal; empty if there is none that can be read."""
+        with suppress(OSError), path.open("rb") as file:
+            return dict(_record(file.readline()).get("identity") or {})
+        return {}
 
     @classmethod
     def is_own(cls, path: Path) -> bool:

@@ -246,10 +246,19 @@ class Recipe:
 @naming_files
 @storage_errors()
 def generate_dataset(
-    out: str | os.PathLike[str], *, nodes: int, edges: int, dim: int = 128, classes: int = 8, seed: int = 0,
-    hetero: bool = False, dtype: str = "float32", split: tuple[float, float, float] = (0.1, 0.05, 0.1),
-    featureless: Sequence[str] = (), force: bool = False,
-) -> Path:  # fmt: skip
+    out: str | os.PathLike[str],
+    *,
+    nodes: int,
+    edges: int,
+    dim: int = 128,
+    classes: int = 8,
+    seed: int = 0,
+    hetero: bool = False,
+    dtype: str = "float32",
+    split: tuple[float, float, float] = (0.1, 0.05, 0.1),
+    featureless: Sequence[str] = (),
+    force: bool = False,
+) -> Path:
     """Generate a dataset whose labels a GNN finds and a network without neighbours does not.
 
     Parameters

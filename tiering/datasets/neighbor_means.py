@@ -65,9 +65,14 @@ def sums_memory(context: ImportContext) -> int:
 
 
 def _sum_rows(
-    relation: Relation, by_neighbour: bool, count: int, table: FeatureTable | FeatureStream, room: int, start: int,
+    relation: Relation,
+    by_neighbour: bool,
+    count: int,
+    table: FeatureTable | FeatureStream,
+    room: int,
+    start: int,
     graph: GraphSoFar,
-) -> Iterator[tuple[int, npt.NDArray[Any]]]:  # fmt: skip
+) -> Iterator[tuple[int, npt.NDArray[Any]]]:
     """Yield the means from node `start` on, zeros for nodes without edges; see `FeatureStream.pieces`."""
     rows, step = graph.rows(relation[2] if by_neighbour else relation[0]), max(1, PIECE // (4 * table.dim))
     lists, piece = graph.csc(relation), np.empty((min(step, rows.shape[0]), table.dim), rows.dtype)

@@ -157,13 +157,18 @@ def _files(entry: Mapping[str, Any], size: str, variant: Mapping[str, Any]) -> S
         known = tuple(n for n in sizes if n is not None)
         dims = [n for n in shape if isinstance(n, int)]
         return SpecFile(
-            path=paths[0], holds=fields["holds"], of=name if name is not None else fields.get("of"),
-            dtypes=tuple(fields.get("dtype", ())), shape=known if shape and len(known) == len(shape) else None,
+            path=paths[0],
+            holds=fields["holds"],
+            of=name if name is not None else fields.get("of"),
+            dtypes=tuple(fields.get("dtype", ())),
+            shape=known if shape and len(known) == len(shape) else None,
             dim=dims[-1] if fields["holds"] == "features" and dims else None,
-            headerless=size in fields.get("headerless", ()), optional=fields.get("optional", False),
-            prefixes=tuple(variant.get("prefixes", {}).get(paths[0], ())), alternatives=tuple(paths[1:]),
+            headerless=size in fields.get("headerless", ()),
+            optional=fields.get("optional", False),
+            prefixes=tuple(variant.get("prefixes", {}).get(paths[0], ())),
+            alternatives=tuple(paths[1:]),
             members=tuple(file(member, None) for member in fields.get("members", ())),
-        )  # fmt: skip
+        )
 
     return [file(entry, name) for name in entry.get("types", entry.get("relations", [None]))]
 

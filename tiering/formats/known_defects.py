@@ -42,7 +42,7 @@ DEFECTS: dict[str, tuple[tuple[int, ...], Callable[[Artifact], dict[str, Any]], 
     "graph": ((0, 2), _of_import, "import the dataset again"),
     "embeddings": ((0, 2), lambda _: {_MODELS: True}, "run inference again"),
 }
-"""By kind of artifact: the first version without defects, those of versions before it, and what to do."""
+"""By kind of artifact: the first version without defects, the defects of earlier versions, and the remedy."""
 
 
 def print_defects(artifact: Artifact) -> None:

@@ -160,7 +160,7 @@ class NodeNumbers:
     def find(self, numbers: Any) -> npt.NDArray[np.int64]:
         """Return the ids in the graph, int64 of shape (numbers,), of nodes with these ids in the source.
 
-        The first call sorts those of all nodes: 8 bytes for each.
+        The first call sorts the numbers of all nodes: 8 bytes for each.
         """
         wanted = numbers.tolist() if hasattr(numbers, "tolist") else list(numbers)
         if wrong := [one for one in wanted if isinstance(one, bool) or not isinstance(one, (int, np.integer))]:

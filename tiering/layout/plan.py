@@ -33,8 +33,8 @@ from tiering.text.units import Size, format_count
 class LayoutPlan:
     """The tiers of all node types with features, then of relations (by key) with edge features.
 
-    `steps` are those that planning took, `notes` on the plan are for the user; `first` holds those on the input, and
-    says where pinned rows lie.
+    `steps` are the steps that planning took. `notes` are for the user; `first` holds the notes on the input and says
+    where pinned rows lie.
     """
 
     tables: Mapping[str, FeatureTable | EncodedTable]  # sources of the rows

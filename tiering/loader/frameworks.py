@@ -355,7 +355,7 @@ class ForFrameworks:
     ) -> Any:  # fmt: skip
         """Return `TieredLayout.inference` of convolutions of DGL, with `activation` (relu) between them.
 
-        `edge_data`: as of `pyg_inference`, by arguments such as ``edge_weight``.
+        `edge_data`: see `pyg_inference`; passed as arguments such as ``edge_weight``.
         """
         from tiering.loader.inference.frameworks import dgl_layers
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,14 +117,19 @@ def reorder_graph(
             writer.adopt(graph.features, "features")
         if (names := graph.part("names")) is not None:
             writer.adopt(names, "names")  # by original id, as before
-        body = {**graph.manifest.body, "changes": dict(graph.manifest.changes)}
-        if (package := graph.manifest.provenance["package"]) != f"tiering {__version__}":  # defects stay
-            body["changes"] = {"package": package, **body["changes"]}
-        for t in drawn:
-            types = body["node_types"]
-            body["node_types"] = {**types, t: {**types[t], "splits": [*types[t]["splits"], "train"]}}
-        writer.commit(body, provenance, requires=graph.manifest.requires)
+        writer.commit(_describe(graph, drawn), provenance, requires=graph.manifest.requires)
     return Graph.open(writer.out)
+
+
+def _describe(graph: Graph, drawn: Collection[str]) -> dict[str, Any]:
+    """Return the body of the reordered graph's manifest; types whose training nodes were `drawn` get the split."""
+    changes, package = graph.manifest.changes, graph.manifest.provenance["package"]
+    earlier = {} if package == f"tiering {__version__}" else {"package": package}  # whose defects stay
+    types = {
+        t: {**entry, "splits": [*entry["splits"], "train"]} if t in drawn else entry
+        for t, entry in graph.manifest.body["node_types"].items()
+    }
+    return {**graph.manifest.body, "node_types": types, "changes": {**earlier, **changes}}
 
 
 def _commit_order(part: ArtifactWriter, orders: NodeOrders, provenance: dict[str, Any]) -> None:

@@ -27,7 +27,7 @@ from tiering.formats.npy_file import read_start
 from tiering.formats.torch_file import read_torch
 from tiering.text.options import choice
 
-EDGES, LABELS = "edge_index.npy", "node_label.npy"  # file by which a relation's folder is known; labels
+EDGES = "edge_index.npy"  # file by which a relation's folder is known
 META_FILE, LONGEST_META = "meta.json", 1 << 20
 TORCH_META, TORCH_SPLITS = ("meta.pt", "split_dict.pt")  # of MAG240M, next to processed: numbers of nodes, splits
 MLPERF_SPLITS = {"train": "train_idx.pt", "val": "val_idx.pt"}  # in processed, where MLPerf's split_seeds.py was run
@@ -142,9 +142,15 @@ def _node_files(folder: Path, size: str, stated: dict[str, int], context: Import
     rows = None if spec is None else spec.nodes.get(node_type)
     full = context.spec or known_specs()["igbh-full"]
     prefixes = {file.path: file.prefixes for file in full.files}.get(f"{node_type}/node_label_{label}.npy", ())
-    shorter = {full.nodes[node_type]: prefixes} if prefixes else {}
-    known, names = {} if spec is None or rows is None else {spec.name: rows}, (f"node_label_{label}.npy", LABELS)
-    return NodeFiles(folder, node_type, names, USUAL_DIM, known, shorter, origin)
+    return NodeFiles(
+        folder=folder,
+        node_type=node_type,
+        label_names=(f"node_label_{label}.npy", "node_label.npy"),
+        usual_dim=USUAL_DIM,
+        known_rows={} if spec is None or rows is None else {spec.name: rows},
+        label_prefixes={full.nodes[node_type]: prefixes} if prefixes else {},
+        stated_count=origin,
+    )
 
 
 def _read_counts(tree: Path, context: ImportContext) -> dict[str, int]:
@@ -171,6 +177,9 @@ def _read_counts(tree: Path, context: ImportContext) -> dict[str, int]:
 
 READER = Reader(
     _open_igb,
-    RAW_OPTIONS | TREE_OPTIONS,
-    Detector("SRC__NAME__DST/edge_index.npy (igb; also in processed/ and SIZE/processed/)", find_tree),
+    takes=RAW_OPTIONS | TREE_OPTIONS,
+    directory=Detector(
+        "SRC__NAME__DST/edge_index.npy (igb; also in processed/ and SIZE/processed/)",
+        lambda path: find_tree(path) is not None,
+    ),
 )

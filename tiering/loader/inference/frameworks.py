@@ -19,7 +19,7 @@ from tiering.loader.inference.supported import refuse_unsupported
 
 _DGL_NAMES = {"edge_weight": "weight", **dict.fromkeys(("edge_feat", "edge_feats", "efeat", "efeats"), EDGE_FEATURES)}
 """Edge data by the names of arguments of DGL's convolutions."""
-_BOTH = -0.5  # the power of the degrees of both ends, as of GCN; else -1, of the source's alone
+_BOTH = -0.5  # power of the degrees of both ends, as GCN uses it; -1: of the source's degree alone
 
 
 def pyg_layers(model: Any, graph: Graph, edge_data: bool = True) -> list[Layer]:

@@ -20,7 +20,7 @@ _ROW_NORMS = "retrain with a norm of single rows or of running statistics: Layer
 
 
 def unsupported_reason(module: Any) -> str:
-    """Return why a module's rows are not those of one forward, and what to do; empty if nothing is known."""
+    """Return why a module computes other rows over blocks than in one forward, and the remedy; empty if it does not."""
     classes = [
         kind for kind in type(module).__mro__ if kind.__module__.split(".")[0] in ("torch_geometric", "dgl", "torch")
     ]
