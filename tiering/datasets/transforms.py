@@ -1,6 +1,6 @@
 """Changes that the user asks for at import: to the edges, and random arrays of nodes; each is recorded.
 
-Edge data go with their edges: a reverse edge has the data of its original; an added self loop has weight 1, features of 0,
+Edge data go with their edges: a reverse edge has the data of its original. An added self loop has weight 1, features 0,
 NaN in other floats and -1 in other whole numbers; ids are by default positions in the source. Cost: one pass each.
 """
 
