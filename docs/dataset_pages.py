@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tiering.datasets.specs import DatasetSpec, list_files
+from tiering.errors import BudgetError
 from tiering.pipeline import estimate_run, estimate_spec
 from tiering.run.plan import Estimate
 from tiering.text.units import format_bytes, format_count, format_seconds
 
-MEMORY = "64GiB"
-"""Of the machine that pages foresee a job for."""
+MEMORIES = "64GiB", "128GiB", "256GiB"
+"""Memory of usual machines; a page estimates its job on the smallest that suffices."""
 
 
 def dataset_page(family: Sequence[DatasetSpec], jobs: Path) -> str:
@@ -58,14 +60,21 @@ def _job(job: Path, source: DatasetSpec) -> list[str]:
     if not job.is_file():
         return []
     with tempfile.TemporaryDirectory() as folder:
-        estimate = estimate_run(shutil.copy(job, folder), memory=MEMORY)
+        memory, estimate = _smallest_machine(shutil.copy(job, folder))
     return [
         "## The whole job",
-        f"`tiering run examples/datasets/{job.name}`, in {MEMORY} of memory:",
+        f"`tiering run examples/datasets/{job.name}`, in {memory} of memory:",
         f"```toml\n{job.read_text()}```",
         *_table(("stage", "time", "peak memory", "read", "written", "left on the disk"), _stages(estimate)),
-        "Foreseen, not measured: disks of 1 GB/s and 10 ns for an edge and thread are assumed.",
+        "These are estimates, not measurements. They assume disks of 1 GB/s and 10 ns per edge and thread.",
     ]
+
+
+def _smallest_machine(job: Path) -> tuple[str, Estimate]:
+    for memory in MEMORIES[:-1]:
+        with contextlib.suppress(BudgetError):
+            return memory, estimate_run(job, memory=memory)
+    return MEMORIES[-1], estimate_run(job, memory=MEMORIES[-1])
 
 
 def _stages(estimate: Estimate) -> list[tuple[str, ...]]:
