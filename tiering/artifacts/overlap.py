@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -42,7 +43,7 @@ def refuse_overlap(
     inputs, written = tuple(reads), tuple(writes)
     apart = [(one if isinstance(one, Path) else one.path, "the command reads") for one in inputs]
     apart += [(path, "the command writes to") for path in written]
-    artifacts = [one for one in inputs if not isinstance(one, Path)]
+    artifacts, lies_in = [one for one in inputs if not isinstance(one, Path)], _Names().lies_in
     apart += [(path, f"the input {one.path} refers to") for one in artifacts for path in one.outside()]
     for path, what in ((Path.cwd(), "is the working directory"), *around, *apart):
         if lies_in(path, *own) or ((path, what) in apart and lies_in(out, path)):
@@ -59,10 +60,25 @@ def refuse_overlap(
 
 def lies_in(path: Path, *folders: Path) -> bool:
     """Return whether `path` is one of `folders` or lies in one, under any name; none need exist."""
-    mounts = _mounts()
-    around = {(system, parent) for system, place in _places(path, mounts) for parent in (place, *place.parents)}
-    inodes = {_inode(parent) for system, parent in around if not system} - {None}
-    return any(_inode(folder) in inodes or not around.isdisjoint(_places(folder, mounts)) for folder in folders)
+    return _Names().lies_in(path, *folders)
+
+
+class _Names:
+    """The names of paths, each found once: resolved, within their file systems, and by inode."""
+
+    def __init__(self) -> None:
+        mounts = _mounts()
+        self._places = cache(lambda path: _places(path, mounts))
+        self._inode = cache(_inode)
+        self._around = cache(self._find_around)
+
+    def lies_in(self, path: Path, *folders: Path) -> bool:
+        around, inodes = self._around(path)
+        return any(self._inode(at) in inodes or not around.isdisjoint(self._places(at)) for at in folders)
+
+    def _find_around(self, path: Path) -> tuple[set[tuple[str, Path]], set[tuple[int, int] | None]]:
+        names = {(system, parent) for system, place in self._places(path) for parent in (place, *place.parents)}
+        return names, {self._inode(parent) for system, parent in names if not system} - {None}
 
 
 def _inode(path: Path) -> tuple[int, int] | None:
