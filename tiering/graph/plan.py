@@ -228,7 +228,11 @@ class RelationPlan:
         rest = (written, 0, edges, "edge")
         if self.tasks:
             memory = -(-edges // self.tasks) * self.edge_bytes
-            return [StepEstimate(name, f"{self.tasks} tasks", memory, read, *rest)]
+            counts = 16 * self.tasks * min(self.num_dst, BUCKETS)
+            shuffled = edges * sum(self.parts) + counts + written  # chunks scattered and counted, then ranges sorted
+            return [
+                StepEstimate(name, f"{self.tasks} tasks", memory, read, written, shuffled, edges, "edge", in_store=True)
+            ]
         if plan is None:
             indptr = [self.copied.indptr] if self.copied else []
             read = sum(map(uncached_bytes, [*indptr, *self.edges.arrays]))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tiering.artifacts.file_writer import appending_memory
+from tiering.artifacts.manifest import id_bytes
 from tiering.codecs import AUTO
 from tiering.errors import InputError
 from tiering.formats.encoded_rows import EncodedTable, codec_name, is_cached
@@ -121,7 +122,9 @@ class LayoutPlan:
         if (carrier := self.choose_carrier(carrier, budget)) is not None:
             parts, content = carrier.grid.parts(needed), sum(source_of(table).bytes for table in self.tables.values())
             written = sum(self.places(out).values())
-            rows = [StepEstimate("rows", f"{parts} tasks", -(-needed // parts), content, written, 0, content, "B")]
+            shuffled = sum(e.num_nodes * (e.row_bytes + id_bytes(e.num_nodes)) for e in self.entries.values())
+            how, memory = f"{parts} tasks", -(-needed // parts)
+            rows = [StepEstimate("rows", how, memory, content, written, shuffled, content, "B", in_store=True)]
         else:
             rows = [self._row_step(entry, self.tables[name], rest) for name, entry in self.entries.items()]
         fits = [

@@ -79,10 +79,14 @@ class StageRun:
         self, reads: Iterable[Any], ssd: Iterable[Path] = (), around: Iterable[tuple[Path, str]] = ()
     ) -> None:
         """Refuse an output that overlaps what the command `reads` (artifacts, paths, texts) or where else it writes."""
-        options: Any = getattr(self.cluster, "options", self.cluster)
-        stores = [] if options is None or options.store is None else [Path(options.store)]
         if not self.checked:
-            refuse_overlap(self.path, _paths(reads), [*ssd, *stores], around)
+            refuse_overlap(self.path, _paths(reads), [*ssd, *([self._store] if self._store else [])], around)
+
+    @property
+    def _store(self) -> Path | None:
+        """The directory of shuffle files, if it was given."""
+        options: Any = getattr(self.cluster, "options", self.cluster)
+        return None if options is None or options.store is None else Path(options.store)
 
     @contextmanager
     def carrier(self, *read: Artifact) -> Iterator[Carrier | None]:
@@ -108,7 +112,7 @@ class StageRun:
         nbytes = sum(_uncached_files(artifact, prefix) for artifact in compared if isinstance(artifact, Artifact))
         step = StepEstimate("checksums", "compared at the end", disk_read=nbytes)
         steps = (*stage.steps, step) if nbytes else stage.steps
-        return replace(stage, steps=steps, threads=parse_threads(self.threads)), shape
+        return replace(stage, steps=steps, threads=parse_threads(self.threads), store=self._store), shape
 
 
 def _uncached_files(artifact: Artifact, prefix: str) -> int:

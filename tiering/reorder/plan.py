@@ -115,7 +115,7 @@ class ReorderPlan:
         if step.carrier is not None:
             parts = step.carrier.grid.parts(step.nbytes)
             how, memory = f"{parts} tasks", -(-step.nbytes // parts)
-            yield replace(self._whole(step), how=how, memory=memory)
+            yield replace(self._whole(step), how=how, memory=memory, in_store=True)
         elif step.kind == "order":
             yield from self._order(step.key)
         elif step.kind == "relation":
@@ -126,19 +126,22 @@ class ReorderPlan:
             yield from self._features()
 
     def _whole(self, step: ReorderStep) -> StepEstimate:
-        """Return the bytes that the tasks of a step read and write."""
+        """Return the bytes that the tasks of a step read, write and shuffle."""
         shape = self.shape
         if step.kind == "order":
             count = shape.num_nodes(step.key)
             read, written = round(8 * count * self.uncached), 2 * self._map_bytes(step.key) + 8 * count
-            return StepEstimate(f"order of {step.key}", "", 0, read, written, 0, count, "node")
+            shuffled = 4 * self._map_bytes(step.key) + 16 * count  # cut: id, score; merged: these, and id, rank
+            return StepEstimate(f"order of {step.key}", "", 0, read, written, shuffled, count, "node")
         if step.kind == "relation":
             edges = self._edges(step.key)
             written = shape.edge_bytes(edges)
             read = round(written * edges.uncached)
-            return StepEstimate(relation_key(step.key), "", 0, read, written, 0, edges.num_edges, "edge")
+            shuffled = written + self._map_bytes(step.key[2])
+            return StepEstimate(relation_key(step.key), "", 0, read, written, shuffled, edges.num_edges, "edge")
         nbytes, rows = (sum(getattr(table, name) for table in shape.tables.values()) for name in ("bytes", "rows"))
-        return StepEstimate("features", "", 0, nbytes, nbytes, 0, rows, "row")
+        places = sum(table.rows * id_bytes(table.rows) for table in shape.tables.values())
+        return StepEstimate("features", "", 0, nbytes, nbytes, nbytes + places, rows, "row")
 
     def _map_bytes(self, node_type: str) -> int:
         return self.shape.num_nodes(node_type) * id_bytes(self.shape.num_nodes(node_type))

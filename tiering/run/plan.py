@@ -40,6 +40,7 @@ class StepEstimate:
     disk_scratch: int = 0  # bytes that are written for a while, read again, and gone when the step ends
     amount: int = 0  # how many of `unit` (``edge``, ``node``, ``row`` or ``list``) pass, each as often as it does
     unit: str = ""
+    in_store: bool = False  # whether `disk_scratch` are shuffle files of tasks, in their store
 
 
 def _total(name: str) -> Any:
@@ -59,6 +60,7 @@ class StageEstimate:
     held: int = 0  # bytes of memory held throughout: the interpreter, what it has loaded, and the opened input
     notes: tuple[str, ...] = ()  # assumptions behind the numbers, where they are not plain
     threads: int = 1
+    store: Path | None = None  # directory of the shuffle files of tasks; by default next to `out`
 
     @property
     def memory(self) -> int:
@@ -80,9 +82,12 @@ class StageEstimate:
         return moved / DISK_RATE + edges * EDGE_SECONDS / self.threads
 
     def needed(self) -> dict[Path, int]:
-        """Return the bytes that must be free by directory: for what stays, and the largest scratch file in `out`."""
-        scratch = max((step.disk_scratch for step in self.steps), default=0)
-        return {place: nbytes + (scratch if place == self.out else 0) for place, nbytes in self.left.items()}
+        """Return the bytes that must be free by directory: for what stays, and the largest scratch files there."""
+        scratch = Counter[Path]()
+        for step in self.steps:
+            place = (step.in_store and self.store) or self.out
+            scratch[place] = max(scratch[place], step.disk_scratch)
+        return Counter(self.left) + scratch
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as JSON holds them."""

@@ -73,7 +73,10 @@ class ScorePlan:
             request.budget.require(need.minimum, need.what)
         if self.tasks:
             memory = need.minimum if self.method.counts else -(-task_bytes(graph) // self.tasks)
-            steps = [StepEstimate(self.name, f"{self.tasks} tasks", memory, self._read_bytes(shape), columns)]
+            swept = (64 if self.name == "vip" else 32) * (nodes + list_nodes(graph))  # of this sweep and the one before
+            shuffled = self._counted(graph) if self.method.counts else 8 * edges + swept
+            how, read = f"{self.tasks} tasks", self._read_bytes(shape)
+            steps = [StepEstimate(self.name, how, memory, read, columns, shuffled, in_store=True)]
             if self.in_process:
                 steps.append(StepEstimate("prior and weighing", "in memory", need.minimum, 0, 0, 0, edges, "edge"))
         else:
@@ -90,6 +93,12 @@ class ScorePlan:
         converging = [f"at most {need.sweeps} sweeps, fewer where scores stand still before"] * (self.name == "rpr")
         held, notes = base_memory(request.budget), (*self.notes, *converging)
         return StageEstimate("score", out, tuple(steps), {out: columns}, held, notes, request.threads)
+
+    def _counted(self, graph: SizedGraph) -> int:
+        """Return the most bytes in which tasks count nodes and lists that batches read."""
+        batches = self.request.options.epochs * self.request.epoch_batches
+        reads = batches * sum(batch_bounds(graph, self.request.sampled)[:2])
+        return 12 * min(reads, batches * (graph.num_nodes() + list_nodes(graph)))
 
     def _read_bytes(self, shape: GraphShape) -> int:
         """Return the bytes of the graph, or of the user's own scores, that are read from disk."""
