@@ -159,10 +159,11 @@ def reference_validator(kind):
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.name)
 def test_the_check_of_schemas_says_what_jsonschema_says(path):
-    """Each member of an example in turn is another value, missing, and beside an unknown one."""
+    """Each member of an example in turn is another value, missing, and beside an unknown one; files follow one rule."""
     document = json.loads((path / "manifest.json").read_text())
     kind = document["format"].removeprefix("tiering.")
     reference, verdicts = reference_validator(kind), set()
+    document["files"] = dict(list(document["files"].items())[:2])
     for where in _paths(document):
         for value in (*ODD, KeyError):
             damaged = copy.deepcopy(document)
