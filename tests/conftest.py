@@ -34,6 +34,9 @@ sys.path.append(str(REPOSITORY))  # benchmarks/, which is not installed
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
+# Several processes of tests share the cores: torch's threads must not spin while they wait for each other.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 # What tests write need not outlive the machine, and waiting for the disk would be half of their time. Processes of
 # their own wait as ever: power cuts and full disks are simulated there. A test that empties the page cache calls this.
 really_sync = os.fsync
