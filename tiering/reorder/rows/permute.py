@@ -327,8 +327,9 @@ class PermutedRows(AbstractContextManager["PermutedRows"]):
             yield from self.table.pieces(step, begin)
             return
         fill = self._filler(min(step, end - begin))
-        shape = (min(step, end - begin), self.table.row_bytes)
-        buffers = [np.empty(shape, np.uint8) for _ in range(2 if end - begin > step else 1)]
+        rows, row_bytes = min(step, end - begin), self.table.row_bytes
+        memory = (aligned_bytes(rows * row_bytes) for _ in range(2 if end - begin > step else 1))
+        buffers = [part.reshape(rows, row_bytes) for part in memory]
 
         def load(first: int) -> Bytes:
             return fill(first, buffers[(first - begin) // step % len(buffers)][: min(step, end - first)], step)
@@ -342,7 +343,8 @@ class PermutedRows(AbstractContextManager["PermutedRows"]):
             return self._windows.rows
         source: Any = source_of(self.table)
         table = map_rows(source, random=self.plan.strategy == "gather")
-        unencoded = np.empty((step if isinstance(self.table, EncodedTable) else 0, source.row_bytes), np.uint8)
+        count = step if isinstance(self.table, EncodedTable) else 0
+        unencoded = aligned_bytes(count * source.row_bytes).reshape(count, source.row_bytes)
 
         def copy(first: int, chunk: Bytes, _: int) -> Bytes:
             rows = unencoded[: chunk.shape[0]] if unencoded.size else chunk
