@@ -4,13 +4,13 @@
 namespace tiering {
 
 template <typename Draw>
-void run_disjoint_hop(const HopTask& task, Draw& draw, GrowingArray<int64_t>* scratch) {
+void run_disjoint_hop(const HopTask& task, Draw& draw, HopScratch& scratch) {
   RelationHop<Draw, true>(task, draw, scratch).run();
 }
 
-template void run_disjoint_hop(const HopTask&, UniformDraw&, GrowingArray<int64_t>*);
-template void run_disjoint_hop(const HopTask&, ReplacementDraw&, GrowingArray<int64_t>*);
-template void run_disjoint_hop(const HopTask&, WeightedDraw&, GrowingArray<int64_t>*);
+template void run_disjoint_hop(const HopTask&, UniformDraw&, HopScratch&);
+template void run_disjoint_hop(const HopTask&, ReplacementDraw&, HopScratch&);
+template void run_disjoint_hop(const HopTask&, WeightedDraw&, HopScratch&);
 
 namespace {
 

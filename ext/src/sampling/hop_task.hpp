@@ -32,6 +32,12 @@ struct HopTask {
   int64_t instance_of(int64_t key) const { return key >> id_bits; }
 };
 
+/// Memory of a hop, kept from hop to hop: places in indices, which become ids, or ids apart, and how many a node takes.
+struct HopScratch {
+  GrowingArray<int64_t> places, ids;
+  GrowingArray<int32_t> taken;
+};
+
 /// Where a list lies in the relation's indices.
 struct ListRange {
   int64_t begin, degree;

@@ -94,37 +94,26 @@ inline void keep_drawable(const HopTask& task, const int64_t* keys, int64_t size
   }
 }
 
-/// A hop is three steps - choose places, read the ids there, look the ids up - each of which misses the cache at every
-/// element. So the frontier is cut into blocks, and every step prefetches what the next one of its block reads.
+/// A hop is three sweeps - choose places, read the ids there, look the ids up - each of which misses the cache at every
+/// element, and so prefetches what it reads a while later. Choosing goes by blocks of nodes, reading follows it a block
+/// behind; looking up follows by pieces of the frontier, whose places the caches hold.
 /// `kDisjoint`: nodes are keys with their instance, which also says what is visible.
 template <typename Draw, bool kDisjoint>
 class RelationHop {
  public:
-  RelationHop(const HopTask& task, Draw& draw, GrowingArray<int64_t>* scratch) : task_(task), draw_(draw) {
-    for (int i = 0; i < kBlocks; ++i) blocks_[i].places = &scratch[i];
-  }
+  RelationHop(const HopTask& task, Draw& draw, HopScratch& scratch) : task_(task), draw_(draw), scratch_(scratch) {}
 
   void run() {
-    const int64_t size = task_.frontier_end - task_.frontier_begin;
-    const int64_t blocks = (size + kBlockNodes - 1) / kBlockNodes;
-    prefetch_lists(0);
-    for (int64_t b = 0; b < blocks + 2; ++b) {
-      if (b < blocks) choose(b, blocks_[b % kBlocks]);
-      if (b >= 1 && b - 1 < blocks) read_ids(blocks_[(b - 1) % kBlocks]);
-      if (b >= 2) look_up(blocks_[(b - 2) % kBlocks]);
+    for (int64_t first = task_.frontier_begin, last; first < task_.frontier_end; first = last) {
+      task_.relation->indices.visit([&](const auto& indices) { last = choose(first, indices.data()); });
+      look_up(first, last);
     }
   }
 
  private:
-  static constexpr int64_t kBlockNodes = kDisjoint ? ListSearch::kMost : 16;
-  static constexpr int kBlocks = 3;
-
-  struct Block {
-    GrowingArray<int64_t>* places = nullptr;  // places in indices, then two parts: places, ids
-    int64_t total = 0;                        // edges of the block
-    int64_t first = 0, size = 0;              // its nodes, as places in the destination list
-    int64_t taken[kBlockNodes] = {};          // edges per node
-  };
+  static constexpr int64_t kBlockNodes = ListSearch::kMost;
+  static constexpr int64_t kPieceEdges = 16384;
+  static constexpr int64_t kAhead = 24;  // ids between prefetching a slot of the table and looking at it
 
   int64_t node_at(int64_t i) const {
     const int64_t key = task_.destinations->nodes()[i];
@@ -138,13 +127,7 @@ class RelationHop {
     return {group, task_.destination_keys.key_of(node_at(i))};
   }
 
-  std::pair<int64_t, int64_t> block_range(int64_t b) const {
-    const int64_t first = task_.frontier_begin + b * kBlockNodes;
-    return {std::min(first, task_.frontier_end), std::min(first + kBlockNodes, task_.frontier_end)};
-  }
-
-  void prefetch_lists(int64_t b) const {
-    const auto [first, last] = block_range(b);
+  void prefetch_lists(int64_t first, int64_t last) const {
     for (int64_t i = first; i < last; ++i) {
       const int64_t node = node_at(i);
       __builtin_prefetch(task_.relation->indptr + node);
@@ -153,92 +136,104 @@ class RelationHop {
     }
   }
 
-  /// Step 1: choose which places of the block's neighbour lists are taken.
-  void choose(int64_t b, Block& block) {
-    const auto [first, last] = block_range(b);
-    const IdSpan indices = task_.relation->indices;
-    ListRange lists[kBlockNodes];
-    block.first = first;
-    block.size = last - first;
-    int64_t most = 0;
-    for (int64_t i = 0; i < block.size; ++i) lists[i] = checked_list(*task_.relation, node_at(first + i));
-    if constexpr (kDisjoint) keep_drawable(task_, task_.destinations->nodes().data() + first, block.size, lists);
-    for (int64_t i = 0; i < block.size; ++i) most += Draw::most(lists[i].degree, task_.fanout);
-    prefetch_lists(b + 1);
-    block.places->resize(2 * most);
-    int64_t* out = block.places->data();
-    for (int64_t i = 0; i < block.size; ++i) {
-      block.taken[i] = draw_(lists[i].begin, lists[i].degree, task_.fanout, stream_of(first + i), out);
-      for (int64_t j = 0; j < block.taken[i]; ++j)
-        __builtin_prefetch(indices.at(out[j]), 0, 2);  // 2: L2, as a block outgrows L1
-      out += block.taken[i];
-    }
-    block.total = out - block.places->data();
-  }
-
-  /// Step 2: read the neighbours' ids.
-  void read_ids(Block& block) {
-    task_.relation->indices.visit([&](const auto& indices) { read_ids(indices.data(), block); });
-  }
-
+  /// Chooses which places of the lists of a piece's nodes are taken, from `first` on, and reads the ids that stand
+  /// there. Returns the end of the piece.
   template <typename Index>
-  void read_ids(const Index* indices, Block& block) {
-    const int64_t* places = block.places->data();
-    int64_t* ids = block.places->data() + block.total;
-    uint64_t highest = 0;
-    for (int64_t j = 0; j < block.total; ++j) {
+  int64_t choose(int64_t first, const Index* indices) {
+    GrowingArray<int64_t>& places = scratch_.places;
+    GrowingArray<int32_t>& taken = scratch_.taken;
+    places.set_size(0);
+    taken.set_size(0);
+    prefetch_lists(first, std::min(first + kBlockNodes, task_.frontier_end));
+    int64_t unread = 0, unread_node = first, at = first;  // of the block before: its first place and node
+    for (; at < task_.frontier_end && places.size() < kPieceEdges; at += kBlockNodes) {
+      const int64_t size = std::min(kBlockNodes, task_.frontier_end - at), chosen = places.size();
+      ListRange lists[kBlockNodes];
+      int64_t most = 0;
+      for (int64_t i = 0; i < size; ++i) lists[i] = checked_list(*task_.relation, node_at(at + i));
+      if constexpr (kDisjoint) keep_drawable(task_, task_.destinations->nodes().data() + at, size, lists);
+      for (int64_t i = 0; i < size; ++i) most += Draw::most(lists[i].degree, task_.fanout);
+      prefetch_lists(at + size, std::min(at + size + kBlockNodes, task_.frontier_end));
+      places.make_room(most);
+      taken.make_room(size);
+      int64_t* out = places.data() + chosen;
+      for (int64_t i = 0; i < size; ++i) {
+        const int64_t count = draw_(lists[i].begin, lists[i].degree, task_.fanout, stream_of(at + i), out);
+        for (int64_t j = 0; j < count; ++j)
+          __builtin_prefetch(indices + out[j], 0, 2);  // 2: L2, as a block outgrows L1
+        taken[at - first + i] = static_cast<int32_t>(count);
+        out += count;
+      }
+      places.set_size(out - places.data());
+      taken.set_size(at - first + size);
+      read_ids(indices, unread, chosen, unread_node, taken.data() + (unread_node - first));
+      unread = chosen;
+      unread_node = at;
+    }
+    read_ids(indices, unread, places.size(), unread_node, taken.data() + (unread_node - first));
+    return std::min(at, task_.frontier_end);
+  }
+
+  /// Reads the ids at places [begin, end), those of the nodes from `node` on.
+  template <typename Index>
+  void read_ids(const Index* indices, int64_t begin, int64_t end, int64_t node, const int32_t* taken) {
+    GrowingArray<int64_t>& ids = task_.want_positions ? scratch_.ids : scratch_.places;
+    if (task_.want_positions) {
+      ids.set_size(begin);
+      ids.make_room(end - begin);
+      ids.set_size(end);
+    }
+    const int64_t* const places = scratch_.places.data();
+    for (int64_t j = begin; j < end; ++j) {
       const auto id = static_cast<int64_t>(indices[places[j]]);
-      highest = std::max(highest, static_cast<uint64_t>(id));
+      if (static_cast<uint64_t>(id) >= static_cast<uint64_t>(task_.num_src)) [[unlikely]]
+        throw_bad_index(places[j], id, task_.num_src);
       ids[j] = id;
-      if constexpr (!kDisjoint) task_.sources->prefetch(id);
     }
-    if (highest >= static_cast<uint64_t>(task_.num_src) && block.total > 0) bad_index(places, ids, block.total);
-    if constexpr (kDisjoint) add_instances(block, ids);
-  }
-
-  /// Turns the ids of a block into keys.
-  void add_instances(const Block& block, int64_t* ids) const {
-    for (int64_t i = 0; i < block.size; ++i) {
-      const int64_t key = task_.destinations->nodes()[block.first + i], instance = key - task_.node_of(key);
-      for (const int64_t* const end = ids + block.taken[i]; ids < end; ++ids) task_.sources->prefetch(*ids |= instance);
+    if constexpr (kDisjoint) {  // ids become keys
+      for (int64_t j = begin; j < end; ++node, ++taken) {
+        const int64_t key = task_.destinations->nodes()[node], instance = key - task_.node_of(key);
+        for (const int64_t own = j + *taken; j < own; ++j) ids[j] |= instance;
+      }
     }
   }
 
-  /// Step 3: look the ids up among the known nodes, add the new ones, write the edges.
-  void look_up(Block& block) {
-    const int64_t* places = block.places->data();
-    const int64_t* ids = block.places->data() + block.total;
-    check_room(task_.sources->size(), block.total);
-    task_.sources->make_room(block.total);
+  /// Looks the ids up among the known nodes, adds the new ones, writes the edges.
+  void look_up(int64_t first, int64_t last) {
+    const int64_t total = scratch_.places.size();
+    const int64_t* const ids = (task_.want_positions ? scratch_.ids : scratch_.places).data();
+    NodeTable& sources = *task_.sources;
+    check_room(sources.size(), total);
+    sources.make_room(total);
+    for (int64_t j = 0; j < std::min(kAhead, total); ++j) sources.prefetch(ids[j]);
     if (task_.edges == nullptr) {
-      for (int64_t j = 0; j < block.total; ++j) task_.sources->insert(ids[j]);
+      for (int64_t j = 0; j < total; ++j) {
+        if (j + kAhead < total) sources.prefetch(ids[j + kAhead]);
+        sources.insert(ids[j]);
+      }
       return;
     }
     SampledEdges& edges = *task_.edges;
-    const int64_t at = edges.extend(block.total, task_.want_positions, false);
+    const int64_t at = edges.extend(total, task_.want_positions, false);
     int32_t* const src = edges.src.data() + at;
-    for (int64_t j = 0; j < block.total; ++j) src[j] = task_.sources->insert(ids[j]);
+    for (int64_t j = 0; j < total; ++j) {
+      if (j + kAhead < total) sources.prefetch(ids[j + kAhead]);
+      src[j] = sources.insert(ids[j]);
+    }
     int32_t* dst = edges.dst.data() + at;
-    for (int64_t i = 0; i < block.size; ++i)
-      dst = std::fill_n(dst, block.taken[i], static_cast<int32_t>(block.first + i));
-    if (task_.want_positions) std::copy_n(places, block.total, edges.positions.data() + at);
-  }
-
-  [[noreturn]] void bad_index(const int64_t* places, const int64_t* ids, int64_t total) const {
-    int64_t j = 0;
-    while (j + 1 < total && ids[j] >= 0 && ids[j] < task_.num_src) ++j;
-    throw_bad_index(places[j], ids[j], task_.num_src);
+    for (int64_t i = first; i < last; ++i) dst = std::fill_n(dst, scratch_.taken[i - first], static_cast<int32_t>(i));
+    if (task_.want_positions) std::copy_n(scratch_.places.data(), total, edges.positions.data() + at);
   }
 
   const HopTask& task_;
   Draw& draw_;
-  Block blocks_[kBlocks];
+  HopScratch& scratch_;
 };
 
 /// One hop over one relation, where each node is a key with its instance. Compiled apart from the sampler's other rules,
 /// which stay as fast as without it.
 template <typename Draw>
-void run_disjoint_hop(const HopTask& task, Draw& draw, GrowingArray<int64_t>* scratch);
+void run_disjoint_hop(const HopTask& task, Draw& draw, HopScratch& scratch);
 
 /// Writes all edges between known nodes of one instance that are visible to it: by destination, in the order of its
 /// list. Reads the lists of all destinations. A batch that is not disjoint is one instance.

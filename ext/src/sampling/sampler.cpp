@@ -70,7 +70,7 @@ struct Sampler::Workspace {
   UniformDraw uniform;
   ReplacementDraw replacement;
   WeightedDraw weighted;
-  GrowingArray<int64_t> scratch[3];
+  HopScratch scratch;
   WalkHop walks;
   LayerHop layer;
   const std::vector<int64_t*>* reads = nullptr;  // counters of the lists that walks read, per relation
