@@ -84,6 +84,13 @@ class BoundSampler {
     return sampler_->sample_nodes(seeds, epoch, batch, &counts, times);
   }
 
+  void count_windows(const Epoch& seeds, uint64_t epoch, int64_t first, int64_t last, const Counters& features,
+                     const Counters& adjacency, std::vector<std::string> files, const std::string& engine,
+                     int64_t room) {
+    sampler_->count_windows(view_epoch(seeds), epoch, first, last, view_counts(features, adjacency),
+                            {std::move(files), engine, room});
+  }
+
   void count_accesses(const Epoch& seeds, uint64_t epoch, int64_t first, int64_t last, const Counters& features,
                       const Counters& adjacency, int threads, const SeedTimes& times) {
     EpochSeeds views = view_epoch(seeds);
@@ -166,6 +173,8 @@ void bind_sampling(nb::module_& m) {
          "adjacency"_a, "times"_a = nb::tuple());
   define(sampler, "count_accesses", &BoundSampler::count_accesses, "seeds"_a, "epoch"_a, "first"_a, "last"_a,
          "features"_a, "adjacency"_a, "threads"_a, "times"_a = nb::tuple());
+  define(sampler, "count_windows", &BoundSampler::count_windows, "seeds"_a, "epoch"_a, "first"_a, "last"_a,
+         "features"_a, "adjacency"_a, "files"_a, "engine"_a, "room"_a);
   define(m, "cumulative_weights", &sum_weights, "indptr"_a, "weights"_a, "what"_a, "threads"_a = 1);
   define(
       m, "unique_ids",

@@ -91,8 +91,8 @@ def test_a_worker_is_frozen(driver, plain, tmp_path):
     pid = held(tmp_path / "held", "cut-3")
     os.kill(pid, signal.SIGSTOP)
     found = driver.answer()
-    assert (found["digest"], found["run"], found["retried"]) == (plain, ALL, 0)
-    assert found["copies"] >= 1  # more where the machine is busy
+    assert (found["digest"], found["run"]) == (plain, ALL)
+    assert found["copies"] >= 1  # more where the machine is busy; there Ray may also give the worker up: tried again
 
 
 def test_the_driver_is_killed(driver, plain, tmp_path):

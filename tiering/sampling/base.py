@@ -306,10 +306,14 @@ class Sampler:
         first: int = 0,
         last: int | None = None,
         threads: int | None = None,
+        files: Sequence[str] = (),
+        room: int = 0,
     ) -> AccessCounts:
         """Sample batches ``[first, last)`` of an epoch, `threads` at a time, and count what they read.
 
-        Adds to `counts`, or to new counters, and returns them. The result does not depend on the threads.
+        Adds to `counts`, or to new counters, and returns them. With `files`, those of `tiering.sampling.lists`, one
+        thread samples windows of as many batches as `room` bytes hold, and reads each page of the lists once a hop. The
+        result does not depend on threads, files and room.
         """
         counts = AccessCounts.zeros(self.graph) if counts is None else counts
         self._check_types(plan.ids, "plan")
@@ -319,7 +323,10 @@ class Sampler:
         counters = self._counters(counts)
         times = self.seed_times({t: plan.ids.get(t, none) for t in self.node_types}, plan.times or None)
         with self._explained():
-            self._native.count_accesses(lists, epoch, first, last, *counters, parse_threads(threads), _words(times))
+            if files:
+                self._native.count_windows(lists, epoch, first, last, *counters, list(files), "auto", max(0, room))
+            else:
+                self._native.count_accesses(lists, epoch, first, last, *counters, parse_threads(threads), _words(times))
         return counts
 
     def _counters(self, counts: AccessCounts) -> tuple[list[IdArray], list[IdArray]]:

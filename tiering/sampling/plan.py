@@ -132,10 +132,11 @@ def runs_of_batches(
     threads: int,
     doing: str,
     seed_time: Mapping[str, npt.NDArray[Any]] | None = None,
+    at_least: int = 8,
 ) -> Iterator[tuple[EpochPlan, int, int]]:
-    """Yield batches ``[first, last)`` of epochs, some for every thread at a time; a progress bar says `doing`."""
+    """Yield batches ``[first, last)`` of epochs, `at_least` so many for every thread; a progress bar says `doing`."""
     per_epoch = -(-sum(np.asarray(ids).size for ids in train.values()) // batch_size)
-    step = max(8 * threads, per_epoch // 50)
+    step = max(at_least * threads, per_epoch // 50)
     with progress(per_epoch * len(epochs), doing, "batch") as bar:
         for epoch in epochs:
             plan = batches(train, batch_size, epoch, seed=seed, seed_time=seed_time)

@@ -19,7 +19,7 @@ constexpr int64_t kChunk = 64;  // entries between prefetching a slot of the tab
 /// Writes the edges of destination `i` whose entries stand at [begin, end).
 template <typename Index>
 void write_known(const HopTask& task, const Index* indices, int64_t i, int64_t begin, int64_t end) {
-  const int64_t key = task.destinations->nodes()[i], instance = key - task.node_of(key);
+  const int64_t key = (*task.destinations)[i], instance = key - task.node_of(key);
   SampledEdges& edges = *task.edges;
   for (int64_t place = begin; place < end; ++place) {
     const auto id = static_cast<int64_t>(indices[place]);
@@ -43,7 +43,7 @@ void write_known(const HopTask& task, const Index* indices, int64_t i, int64_t b
 void write_induced_edges(const HopTask& task) {
   task.relation->indices.visit([&](const auto& indices) {
     for (int64_t i = task.frontier_begin; i < task.frontier_end; ++i) {
-      const int64_t key = task.destinations->nodes()[i];
+      const int64_t key = (*task.destinations)[i];
       ListRange list = checked_list(*task.relation, task.node_of(key));
       keep_visible(task, &key, 1, &list);
       for (int64_t at = list.begin, end = list.begin + list.degree; at < end; at += kChunk)

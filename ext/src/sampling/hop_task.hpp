@@ -19,9 +19,9 @@ struct HopTask {
   uint64_t stream = 0;                           // folded (seed, epoch, batch, hop, group)
   int64_t frontier_begin = 0, frontier_end = 0;  // the frontier is a range of the destination type's list
   int64_t known = 0;                             // nodes of the source type found before this hop
-  NodeTable* sources = nullptr;                  // may be the same table as destinations
-  NodeTable* destinations = nullptr;
-  SampledEdges* edges = nullptr;  // null: nobody wants the edges
+  NodeTable* sources = nullptr;
+  const GrowingArray<int64_t>* destinations = nullptr;  // may be the list of the same table
+  SampledEdges* edges = nullptr;                        // null: nobody wants the edges
   bool want_positions = false;
   const std::vector<int64_t*>* reads = nullptr;  // of walks, per relation: counters of lists read
   bool shared_reads = false;                     // whether other threads add to the same counters

@@ -66,7 +66,7 @@ class LayerHop {
   template <typename Index>
   void collect(const Index* indices) {
     const RelationView& relation = *task_->relation;
-    const auto& nodes = task_->destinations->nodes();
+    const auto& nodes = *task_->destinations;
     chunks_[0].size = chunks_[1].size = 0;
     int filling = 0;
     for (int64_t i = task_->frontier_begin; i < task_->frontier_end; ++i) {
@@ -174,7 +174,7 @@ class LayerHop {
     edges.dst.resize(total);
     edges.weights.resize(total);
     if (task_->want_positions) edges.positions.resize(total);
-    const auto& nodes = task_->destinations->nodes();
+    const auto& nodes = *task_->destinations;
     int64_t at = 0;
     const int32_t* candidate = edge_source_.data();
     for (int64_t i = task_->frontier_begin; i < task_->frontier_end; ++i) {

@@ -105,103 +105,59 @@ class RelationHop {
 
   void run() {
     for (int64_t first = task_.frontier_begin, last; first < task_.frontier_end; first = last) {
-      task_.relation->indices.visit([&](const auto& indices) { last = choose(first, indices.data()); });
-      look_up(first, last);
+      scratch_.places.set_size(0);
+      scratch_.taken.set_size(0);
+      task_.relation->indices.visit([&](const auto& indices) { last = choose_and_read(first, indices.data()); });
+      look_up(first, last, scratch_.places.data(), ids().data(), scratch_.places.size(), scratch_.taken.data());
     }
   }
 
- private:
-  static constexpr int64_t kBlockNodes = ListSearch::kMost;
-  static constexpr int64_t kPieceEdges = 16384;
-  static constexpr int64_t kAhead = 24;  // ids between prefetching a slot of the table and looking at it
-
-  int64_t node_at(int64_t i) const {
-    const int64_t key = task_.destinations->nodes()[i];
-    return kDisjoint ? task_.node_of(key) : key;
-  }
-
-  Stream stream_of(int64_t i) const {
-    uint64_t group = task_.stream;
-    if constexpr (kDisjoint)
-      group = fold_word(group, static_cast<uint64_t>(task_.instance_of(task_.destinations->nodes()[i])));
-    return {group, task_.destination_keys.key_of(node_at(i))};
-  }
-
-  void prefetch_lists(int64_t first, int64_t last) const {
-    for (int64_t i = first; i < last; ++i) {
-      const int64_t node = node_at(i);
-      __builtin_prefetch(task_.relation->indptr + node);
-      __builtin_prefetch(task_.relation->indptr + node + 1);
-      task_.destination_keys.prefetch(node);
-    }
-  }
-
-  /// Chooses which places of the lists of a piece's nodes are taken, from `first` on, and reads the ids that stand
-  /// there. Returns the end of the piece.
-  template <typename Index>
-  int64_t choose(int64_t first, const Index* indices) {
+  /// Chooses which places of the lists of a piece's nodes are taken, from `first` on, until there are `edges`; they and
+  /// how many a node takes are appended. `chosen` sees the places [begin, end) of nodes from `node` on. Returns the end
+  /// of the piece.
+  template <typename Chosen>
+  int64_t choose(int64_t first, int64_t edges, Chosen chosen) {
     GrowingArray<int64_t>& places = scratch_.places;
     GrowingArray<int32_t>& taken = scratch_.taken;
-    places.set_size(0);
-    taken.set_size(0);
+    const int64_t most_places = edges < INT64_MAX - places.size() ? places.size() + edges : INT64_MAX;
     prefetch_lists(first, std::min(first + kBlockNodes, task_.frontier_end));
-    int64_t unread = 0, unread_node = first, at = first;  // of the block before: its first place and node
-    for (; at < task_.frontier_end && places.size() < kPieceEdges; at += kBlockNodes) {
-      const int64_t size = std::min(kBlockNodes, task_.frontier_end - at), chosen = places.size();
+    int64_t at = first;
+    for (; at < task_.frontier_end && places.size() < most_places; at += kBlockNodes) {
+      const int64_t size = std::min(kBlockNodes, task_.frontier_end - at), begin = places.size();
       ListRange lists[kBlockNodes];
       int64_t most = 0;
       for (int64_t i = 0; i < size; ++i) lists[i] = checked_list(*task_.relation, node_at(at + i));
-      if constexpr (kDisjoint) keep_drawable(task_, task_.destinations->nodes().data() + at, size, lists);
+      if constexpr (kDisjoint) keep_drawable(task_, task_.destinations->data() + at, size, lists);
       for (int64_t i = 0; i < size; ++i) most += Draw::most(lists[i].degree, task_.fanout);
       prefetch_lists(at + size, std::min(at + size + kBlockNodes, task_.frontier_end));
       places.make_room(most);
       taken.make_room(size);
-      int64_t* out = places.data() + chosen;
+      int64_t* out = places.data() + begin;
+      int32_t* const counts = taken.data() + taken.size();
       for (int64_t i = 0; i < size; ++i) {
-        const int64_t count = draw_(lists[i].begin, lists[i].degree, task_.fanout, stream_of(at + i), out);
-        for (int64_t j = 0; j < count; ++j)
-          __builtin_prefetch(indices + out[j], 0, 2);  // 2: L2, as a block outgrows L1
-        taken[at - first + i] = static_cast<int32_t>(count);
-        out += count;
+        counts[i] = static_cast<int32_t>(draw_(lists[i].begin, lists[i].degree, task_.fanout, stream_of(at + i), out));
+        out += counts[i];
       }
       places.set_size(out - places.data());
-      taken.set_size(at - first + size);
-      read_ids(indices, unread, chosen, unread_node, taken.data() + (unread_node - first));
-      unread = chosen;
-      unread_node = at;
+      taken.set_size(taken.size() + size);
+      chosen(begin, places.size(), at);
     }
-    read_ids(indices, unread, places.size(), unread_node, taken.data() + (unread_node - first));
     return std::min(at, task_.frontier_end);
   }
 
-  /// Reads the ids at places [begin, end), those of the nodes from `node` on.
-  template <typename Index>
-  void read_ids(const Index* indices, int64_t begin, int64_t end, int64_t node, const int32_t* taken) {
-    GrowingArray<int64_t>& ids = task_.want_positions ? scratch_.ids : scratch_.places;
-    if (task_.want_positions) {
-      ids.set_size(begin);
-      ids.make_room(end - begin);
-      ids.set_size(end);
-    }
-    const int64_t* const places = scratch_.places.data();
-    for (int64_t j = begin; j < end; ++j) {
-      const auto id = static_cast<int64_t>(indices[places[j]]);
-      if (static_cast<uint64_t>(id) >= static_cast<uint64_t>(task_.num_src)) [[unlikely]]
-        throw_bad_index(places[j], id, task_.num_src);
-      ids[j] = id;
-    }
-    if constexpr (kDisjoint) {  // ids become keys
-      for (int64_t j = begin; j < end; ++node, ++taken) {
-        const int64_t key = task_.destinations->nodes()[node], instance = key - task_.node_of(key);
-        for (const int64_t own = j + *taken; j < own; ++j) ids[j] |= instance;
+  /// Turns the ids of nodes [first, last) into keys, where nodes are keys.
+  void add_instances(int64_t first, int64_t last, const int32_t* taken, int64_t* ids) const {
+    if constexpr (kDisjoint) {
+      for (int64_t i = first; i < last; ++i, ++taken) {
+        const int64_t key = (*task_.destinations)[i], instance = key - task_.node_of(key);
+        for (const int64_t* const end = ids + *taken; ids < end; ++ids) *ids |= instance;
       }
     }
   }
 
-  /// Looks the ids up among the known nodes, adds the new ones, writes the edges.
-  void look_up(int64_t first, int64_t last) {
-    const int64_t total = scratch_.places.size();
-    const int64_t* const ids = (task_.want_positions ? scratch_.ids : scratch_.places).data();
+  /// Looks ids up among the known nodes, adds the new ones, writes the edges of nodes [first, last).
+  void look_up(int64_t first, int64_t last, const int64_t* places, const int64_t* ids, int64_t total,
+               const int32_t* taken) {
     NodeTable& sources = *task_.sources;
     check_room(sources.size(), total);
     sources.make_room(total);
@@ -221,8 +177,71 @@ class RelationHop {
       src[j] = sources.insert(ids[j]);
     }
     int32_t* dst = edges.dst.data() + at;
-    for (int64_t i = first; i < last; ++i) dst = std::fill_n(dst, scratch_.taken[i - first], static_cast<int32_t>(i));
-    if (task_.want_positions) std::copy_n(scratch_.places.data(), total, edges.positions.data() + at);
+    for (int64_t i = first; i < last; ++i) dst = std::fill_n(dst, taken[i - first], static_cast<int32_t>(i));
+    if (task_.want_positions) std::copy_n(places, total, edges.positions.data() + at);
+  }
+
+ private:
+  static constexpr int64_t kBlockNodes = ListSearch::kMost;
+  static constexpr int64_t kPieceEdges = 16384;
+  static constexpr int64_t kAhead = 24;  // ids between prefetching a slot of the table and looking at it
+
+  int64_t node_at(int64_t i) const {
+    const int64_t key = (*task_.destinations)[i];
+    return kDisjoint ? task_.node_of(key) : key;
+  }
+
+  Stream stream_of(int64_t i) const {
+    uint64_t group = task_.stream;
+    if constexpr (kDisjoint)
+      group = fold_word(group, static_cast<uint64_t>(task_.instance_of((*task_.destinations)[i])));
+    return {group, task_.destination_keys.key_of(node_at(i))};
+  }
+
+  void prefetch_lists(int64_t first, int64_t last) const {
+    for (int64_t i = first; i < last; ++i) {
+      const int64_t node = node_at(i);
+      __builtin_prefetch(task_.relation->indptr + node);
+      __builtin_prefetch(task_.relation->indptr + node + 1);
+      task_.destination_keys.prefetch(node);
+    }
+  }
+
+  /// Where ids go: to their places, unless these are wanted.
+  GrowingArray<int64_t>& ids() { return task_.want_positions ? scratch_.ids : scratch_.places; }
+
+  /// Chooses places of a piece; the ids there are read a block behind, once they have arrived in the cache.
+  template <typename Index>
+  int64_t choose_and_read(int64_t first, const Index* indices) {
+    int64_t unread = 0, unread_node = first;  // of the block before: its first place and node
+    const int64_t last = choose(first, kPieceEdges, [&](int64_t begin, int64_t end, int64_t node) {
+      for (int64_t j = begin; j < end; ++j)
+        __builtin_prefetch(indices + scratch_.places[j], 0, 2);  // 2: L2, as a block outgrows L1
+      read_ids(indices, unread, begin, unread_node, node, first);
+      unread = begin;
+      unread_node = node;
+    });
+    read_ids(indices, unread, scratch_.places.size(), unread_node, last, first);
+    return last;
+  }
+
+  /// Reads the ids at places [begin, end), of nodes [node, node_end) of a piece from `first` on.
+  template <typename Index>
+  void read_ids(const Index* indices, int64_t begin, int64_t end, int64_t node, int64_t node_end, int64_t first) {
+    GrowingArray<int64_t>& found = ids();
+    if (task_.want_positions) {
+      found.set_size(begin);
+      found.make_room(end - begin);
+      found.set_size(end);
+    }
+    const int64_t* const places = scratch_.places.data();
+    for (int64_t j = begin; j < end; ++j) {
+      const auto id = static_cast<int64_t>(indices[places[j]]);
+      if (static_cast<uint64_t>(id) >= static_cast<uint64_t>(task_.num_src)) [[unlikely]]
+        throw_bad_index(places[j], id, task_.num_src);
+      found[j] = id;
+    }
+    add_instances(node, node_end, scratch_.taken.data() + (node - first), found.data() + begin);
   }
 
   const HopTask& task_;

@@ -26,7 +26,7 @@ void WalkHop::run(const HopTask& task) {
 void WalkHop::prefetch_starts(int64_t first, int64_t last) const {
   const int64_t* indptr = task_->config->relations[task_->metapath->front()].indptr;
   for (int64_t i = first; i < last; ++i) {
-    const int64_t node = task_->destinations->nodes()[i];
+    const int64_t node = (*task_->destinations)[i];
     __builtin_prefetch(indptr + node);
     __builtin_prefetch(indptr + node + 1);
     task_->destination_keys.prefetch(node);
@@ -46,7 +46,7 @@ void WalkHop::start_block(int64_t first, int64_t last) {
   num_visits_.resize(nodes_);
   std::fill_n(num_visits_.data(), nodes_, 0);
   for (int64_t i = 0, walk = 0; i < nodes_; ++i) {
-    const int64_t node = task_->destinations->nodes()[first + i];
+    const int64_t node = (*task_->destinations)[first + i];
     Stream random(task_->stream, task_->destination_keys.key_of(node));
     for (int64_t w = 0; w < rule.num_walks; ++w, ++walk) {
       at_[walk] = node;

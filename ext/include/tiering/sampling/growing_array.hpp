@@ -28,6 +28,7 @@ class GrowingArray {
   T* data() { return data_; }
   const T* data() const { return data_; }
   int64_t size() const { return size_; }
+  int64_t bytes() const { return capacity_ * static_cast<int64_t>(sizeof(T)); }
   T& operator[](int64_t i) { return data_[i]; }
   const T& operator[](int64_t i) const { return data_[i]; }
   const T* begin() const { return data_; }

@@ -156,6 +156,13 @@ struct AccessCounts {
   std::vector<int64_t*> adjacency;  // per relation: +1 for every time a node's list is read
 };
 
+/// The files of relations' indices, from which windows of batches read lists instead of from memory.
+struct ListFiles {
+  std::vector<std::string> paths;  // per relation: a file that holds its indices and no more
+  std::string engine = "auto";
+  int64_t room = 0;  // bytes that the batches of a window may take together; one batch is sampled in any case
+};
+
 /// Edge weights as running sums in whole numbers, so that no rounding can take an edge of weight 0 or one that is taken
 /// already. The heaviest edge of a column of d edges counts 2^(62 - bits of d), a positive weight at least 1. Throws
 /// where a weight is negative, infinite or NaN, where there are edges but no positive weight, or where indptr leads
@@ -183,10 +190,16 @@ class Sampler {
   void count_accesses(const EpochSeeds& seeds, uint64_t epoch, int64_t first, int64_t last, const AccessCounts& counts,
                       int threads);
 
+  /// The same counts by windows of batches, which read each page of the files' lists once a hop. For the rules uniform
+  /// and replacement, without times and not induced.
+  void count_windows(const EpochSeeds& seeds, uint64_t epoch, int64_t first, int64_t last, const AccessCounts& counts,
+                     const ListFiles& files);
+
   const SamplerConfig& config() const { return config_; }
 
  private:
   struct Workspace;
+  class Window;
   struct GiveBack {
     Sampler* sampler;
     void operator()(Workspace* workspace) const;

@@ -1,0 +1,196 @@
+// Windows of batches that are sampled together, hop by hop, with lists read from their files. The places that a hop
+// draws depend on indptr alone: those of all batches of a window are known before any is read, and each page is read
+// once. Between two hops a batch keeps its nodes; one workspace serves all.
+
+#include "list_reads.hpp"
+#include "workspace.hpp"
+
+namespace tiering {
+
+namespace {
+
+/// A batch of a window while it is another's turn.
+struct Draft {
+  struct Part {
+    int64_t place = 0, end = 0, taken = 0;  // in the window's arrays
+  };
+
+  uint64_t number = 0;
+  int64_t keys = 0;  // bound of the tables' keys, of disjoint batches
+  int id_bits = 0;
+  std::vector<GrowingArray<int64_t>> nodes;     // per type
+  std::vector<std::vector<int64_t>> num_nodes;  // as of the workspace, likewise
+  std::vector<Frontiers> frontiers;
+  std::vector<Part> parts;  // per relation: what this hop has chosen
+};
+
+template <typename Draw, typename Body>
+void with_draw(const HopTask& task, Draw& draw, HopScratch& scratch, Body body) {
+  if (task.config->disjoint)
+    body(RelationHop<Draw, true>(task, draw, scratch));
+  else
+    body(RelationHop<Draw, false>(task, draw, scratch));
+}
+
+}  // namespace
+
+class Sampler::Window {
+ public:
+  Window(const SamplerConfig& config, Workspace& work, const ListFiles& files)
+      : config_(config), work_(work), room_(files.room), ranges_(config.relations.size()) {
+    for (size_t r = 0; r < config.relations.size(); ++r) {
+      const RelationView& relation = config.relations[r];
+      const auto width = static_cast<int64_t>(relation.indices.wide ? sizeof(int64_t) : sizeof(int32_t));
+      reads_.push_back(relation.indices.size == 0
+                           ? nullptr
+                           : std::make_unique<ListReads>(files.paths[r], relation.indices.size, width,
+                                                         config.num_nodes[relation.src_type], files.engine));
+    }
+  }
+
+  /// Samples up to `size` batches from `first` on, as many as memory has room for; returns how many. `deliver` sees the
+  /// workspace with each batch, in order.
+  template <typename Deliver>
+  int64_t run(const EpochSeeds& seeds, uint64_t epoch, int64_t first, int64_t size, Deliver deliver) {
+    drafts_.clear();
+    for (int64_t b = first; b < first + size; ++b) start(seeds_of(seeds, b), static_cast<uint64_t>(b));
+    for (size_t hop = 0; hop < config_.fanouts.size(); ++hop) {
+      work_.scratch.places.set_size(0);
+      work_.scratch.taken.set_size(0);
+      for (auto& ranges : ranges_) ranges.clear();
+      for (size_t i = 0; i < drafts_.size(); ++i) {
+        choose(drafts_[i], epoch, hop);
+        if (used(true) > room_) drafts_.resize(i + 1);  // the others come with the next window
+      }
+      for (size_t r = 0; r < reads_.size(); ++r)
+        if (!ranges_[r].empty())
+          about(config_.relations[r].label(r), [&] { reads_[r]->read(ranges_[r], work_.scratch.places.data()); });
+      peak_ = std::max(peak_, used(false) / static_cast<int64_t>(drafts_.size()));
+      for (Draft& draft : drafts_) {
+        look_up(draft, epoch, hop);
+        if (hop + 1 == config_.fanouts.size()) deliver(work_);
+        put_back(draft);
+      }
+    }
+    return static_cast<int64_t>(drafts_.size());
+  }
+
+  /// Batches of the next window after one of `size`: windows grow as long as memory has room for twice as many.
+  int64_t next_size(int64_t size) const {
+    return std::clamp<int64_t>(room_ / std::max<int64_t>(peak_, 1), 1, 2 * size);
+  }
+
+ private:
+  void start(const BatchSeeds& seeds, uint64_t number) {
+    Draft& draft = drafts_.emplace_back();
+    draft.number = number;
+    work_.start(seeds, {});
+    for (const auto& ids : seeds) draft.keys += static_cast<int64_t>(ids.size());
+    draft.keys <<= work_.id_bits;
+    for (auto& table : work_.tables) draft.nodes.push_back(table.take_nodes());
+    exchange(draft);
+  }
+
+  void exchange(Draft& draft) {
+    std::swap(draft.num_nodes, work_.num_nodes);
+    std::swap(draft.frontiers, work_.frontiers);
+    std::swap(draft.id_bits, work_.id_bits);
+  }
+
+  /// Puts a batch away for the next hop, or what is left of it.
+  void put_back(Draft& draft) {
+    for (size_t t = 0; t < draft.nodes.size(); ++t) draft.nodes[t] = work_.tables[t].take_nodes();
+    exchange(draft);
+  }
+
+  template <typename Body>
+  void with_hop(const HopTask& task, Body body) {
+    if (config_.rule == Rule::uniform)
+      with_draw(task, work_.uniform, work_.scratch, body);
+    else
+      with_draw(task, work_.replacement, work_.scratch, body);
+  }
+
+  void choose(Draft& draft, uint64_t epoch, size_t hop) {
+    exchange(draft);
+    work_.begin_hop();
+    draft.parts.assign(config_.relations.size(), {});
+    for (size_t r = 0; r < config_.relations.size(); ++r) {
+      if (!work_.samples(hop, r)) continue;
+      HopTask task = work_.task_of(hop, r, epoch, draft.number, false, nullptr);
+      task.destinations = &draft.nodes[config_.dst_type(r)];
+      Draft::Part& part = draft.parts[r];
+      part = {work_.scratch.places.size(), 0, work_.scratch.taken.size()};
+      about(config_.relations[r].label(r), [&] {
+        with_hop(task, [&](auto&& of_hop) { of_hop.choose(task.frontier_begin, INT64_MAX, [](auto...) {}); });
+      });
+      part.end = work_.scratch.places.size();
+      if (part.end > part.place) ranges_[r].emplace_back(part.place, part.end);
+    }
+    exchange(draft);
+  }
+
+  void look_up(Draft& draft, uint64_t epoch, size_t hop) {
+    exchange(draft);
+    for (size_t t = 0; t < draft.nodes.size(); ++t) {
+      NodeTable& table = work_.tables[t];
+      table.start(config_.disjoint ? draft.keys : config_.num_nodes[t]);
+      const auto& nodes = draft.nodes[t];
+      table.make_room(nodes.size());
+      for (int64_t i = 0; i < nodes.size(); ++i) {
+        if (i + kAhead < nodes.size()) table.prefetch(nodes[i + kAhead]);
+        table.insert(nodes[i]);
+      }
+      draft.nodes[t] = {};
+    }
+    for (size_t r = 0; r < config_.relations.size(); ++r) {
+      const Draft::Part& part = draft.parts[r];
+      if (part.end == part.place) continue;
+      const HopTask task = work_.task_of(hop, r, epoch, draft.number, false, nullptr);
+      int64_t* const ids = work_.scratch.places.data() + part.place;
+      const int32_t* const taken = work_.scratch.taken.data() + part.taken;
+      with_hop(task, [&](auto&& of_hop) {
+        of_hop.add_instances(task.frontier_begin, task.frontier_end, taken, ids);
+        of_hop.look_up(task.frontier_begin, task.frontier_end, nullptr, ids, part.end - part.place, taken);
+      });
+    }
+    work_.num_nodes.push_back(work_.sizes());
+  }
+
+  /// Memory of the window's batches; `ahead`: with the plan of reads that follows.
+  int64_t used(bool ahead) const {
+    constexpr int64_t kReadOfList = 48;  // two runs, and the share of a read
+    int64_t bytes = work_.scratch.places.bytes() + work_.scratch.taken.bytes();
+    for (const Draft& draft : drafts_)
+      for (const auto& nodes : draft.nodes) bytes += nodes.bytes();
+    if (ahead) return bytes + kReadOfList * work_.scratch.taken.size();
+    for (const auto& reads : reads_) bytes += reads ? reads->bytes() : 0;
+    return bytes;
+  }
+
+  const SamplerConfig& config_;
+  Workspace& work_;
+  int64_t room_, peak_ = 0;  // bytes; bytes of a batch
+  std::vector<std::unique_ptr<ListReads>> reads_;
+  std::vector<std::vector<std::pair<int64_t, int64_t>>> ranges_;  // per relation: places that this hop reads
+  std::vector<Draft> drafts_;
+};
+
+void Sampler::count_windows(const EpochSeeds& seeds, uint64_t epoch, int64_t first, int64_t last,
+                            const AccessCounts& counts, const ListFiles& files) {
+  check_epoch(seeds, config_, first, last);
+  TIERING_EXPECT(config_.rule == Rule::uniform || config_.rule == Rule::replacement,
+                 "windows: expected the rule uniform or replacement");
+  TIERING_EXPECT(!config_.has_times() && !config_.induced, "windows: expected neither times nor induced subgraphs");
+  TIERING_EXPECT(files.paths.size() == config_.relations.size(), "files: expected one per relation");
+  const auto workspace = borrow();
+  workspace->reads = nullptr;
+  Window window(config_, *workspace, files);
+  for (int64_t size = 1; first < last; size = window.next_size(size))
+    first += window.run(seeds, epoch, first, std::min(size, last - first), [&](Workspace& work) {
+      if (config_.disjoint) work.split_keys();
+      work.add_counts(counts, false);
+    });
+}
+
+}  // namespace tiering
