@@ -1,11 +1,13 @@
 // Sampling by many threads at once, under TSan, and the parts that no test in Python reaches. tests/sampling compares
 // batches with verifiers by another method.
 #include <cmath>
+#include <fstream>
 #include <thread>
 
 #include "check.hpp"
 #include "lists.hpp"
 #include "sampling/layer_hop.hpp"
+#include "temp_dir.hpp"
 
 using namespace tiering;
 using namespace tiering::test;
@@ -41,7 +43,8 @@ void test_many_callers(const SamplerConfig& config) {
   CHECK(alone == together);
 }
 
-/// Counts of 20 batches by 1, 2 and 7 threads; features are those of the batches sampled one by one.
+/// Counts of 20 batches by 1, 2 and 7 threads, and by windows whose lists threads read from files; features are those
+/// of the batches sampled one by one.
 void test_counts(const SamplerConfig& config) {
   Sampler sampler(config);
   std::vector<int64_t> offsets, none(21, 0);
@@ -56,6 +59,23 @@ void test_counts(const SamplerConfig& config) {
   };
   const auto one = count(1);
   CHECK(one == count(2) && one == count(7));
+  if (config.rule == Rule::uniform || config.rule == Rule::replacement) {
+    const TempDir folder;
+    ListFiles files{.paths = {}, .engine = "threads"};
+    for (const RelationView& relation : config.relations) {
+      files.paths.push_back(folder.path() / std::to_string(files.paths.size()));
+      const auto bytes = static_cast<std::streamsize>(relation.indices.size * (relation.indices.wide ? 8 : 4));
+      std::ofstream(files.paths.back(), std::ios::binary).write(static_cast<const char*>(relation.indices.data), bytes);
+    }
+    for (const int64_t room : {0, 100'000, 1 << 30}) {
+      files.room = room;
+      std::vector<int64_t> counts(one.size(), 0);
+      int64_t* c = counts.data();
+      sampler.count_windows({{papers.span(), {}}, {offsets, none}}, 2, 0, 20,
+                            {{c, c + 900}, {c + 1100, c + 2000, c + 2900}}, files);
+      CHECK(counts == one);
+    }
+  }
   std::vector<int64_t> features(1100, 0);
   for (int64_t b = 0; b < 20; ++b) {
     const auto batch = sampler.sample({{papers.data() + 30 * b, 30}, {}}, 2, static_cast<uint64_t>(b), false);
