@@ -22,6 +22,8 @@ using Edges = std::tuple<GrowingArray<int32_t>, GrowingArray<int32_t>, std::opti
 using Batch = std::tuple<std::vector<GrowingArray<int64_t>>, std::vector<std::vector<int64_t>>,
                          std::vector<std::vector<Edges>>, std::vector<GrowingArray<int64_t>>>;
 
+using Window = std::tuple<int64_t, int64_t, std::vector<std::vector<GrowingArray<int64_t>>>>;
+
 WalkRule parse_walks(const Walks& walks) {
   const auto& [num_walks, walk_length, restart, metapaths] = walks;
   return {num_walks, walk_length, static_cast<uint64_t>(restart * static_cast<double>(WalkRule::kCertain)), metapaths};
@@ -84,11 +86,14 @@ class BoundSampler {
     return sampler_->sample_nodes(seeds, epoch, batch, &counts, times);
   }
 
-  void count_windows(const Epoch& seeds, uint64_t epoch, int64_t first, int64_t last, const Counters& features,
-                     const Counters& adjacency, std::vector<std::string> files, const std::string& engine,
-                     int64_t room) {
-    sampler_->count_windows(view_epoch(seeds), epoch, first, last, view_counts(features, adjacency),
-                            {std::move(files), engine, room});
+  Window sample_window(const Epoch& seeds, uint64_t epoch, int64_t first, int64_t last, int64_t size,
+                       const Counters& features, const Counters& adjacency, std::vector<std::string> files,
+                       int64_t room, bool want_nodes) {
+    const AccessCounts counts = features.empty() ? AccessCounts{} : view_counts(features, adjacency);
+    SampledWindow window =
+        sampler_->sample_window(view_epoch(seeds), epoch, first, last, size, features.empty() ? nullptr : &counts,
+                                {std::move(files), "auto", room}, want_nodes);
+    return {window.size, window.next_size, std::move(window.nodes)};
   }
 
   void count_accesses(const Epoch& seeds, uint64_t epoch, int64_t first, int64_t last, const Counters& features,
@@ -173,8 +178,8 @@ void bind_sampling(nb::module_& m) {
          "adjacency"_a, "times"_a = nb::tuple());
   define(sampler, "count_accesses", &BoundSampler::count_accesses, "seeds"_a, "epoch"_a, "first"_a, "last"_a,
          "features"_a, "adjacency"_a, "threads"_a, "times"_a = nb::tuple());
-  define(sampler, "count_windows", &BoundSampler::count_windows, "seeds"_a, "epoch"_a, "first"_a, "last"_a,
-         "features"_a, "adjacency"_a, "files"_a, "engine"_a, "room"_a);
+  define(sampler, "sample_window", &BoundSampler::sample_window, "seeds"_a, "epoch"_a, "first"_a, "last"_a, "size"_a,
+         "features"_a, "adjacency"_a, "files"_a, "room"_a, "want_nodes"_a);
   define(m, "cumulative_weights", &sum_weights, "indptr"_a, "weights"_a, "what"_a, "threads"_a = 1);
   define(
       m, "unique_ids",

@@ -71,8 +71,14 @@ void test_counts(const SamplerConfig& config) {
       files.room = room;
       std::vector<int64_t> counts(one.size(), 0);
       int64_t* c = counts.data();
-      sampler.count_windows({{papers.span(), {}}, {offsets, none}}, 2, 0, 20,
-                            {{c, c + 900}, {c + 1100, c + 2000, c + 2900}}, files);
+      const AccessCounts counters{{c, c + 900}, {c + 1100, c + 2000, c + 2900}};
+      const EpochSeeds seeds{{papers.span(), {}}, {offsets, none}};
+      for (int64_t b = 0, size = 1; b < 20;) {
+        const SampledWindow window = sampler.sample_window(seeds, 2, b, 20, size, &counters, files, false);
+        CHECK(window.size >= 1 && window.size <= size && window.next_size <= 2 * window.size);
+        b += window.size;
+        size = window.next_size;
+      }
       CHECK(counts == one);
     }
   }

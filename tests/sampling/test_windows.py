@@ -11,8 +11,8 @@ from toy_datasets import tree_bytes
 import tiering
 from tiering import native
 from tiering.errors import InputError, StorageError
+from tiering.evaluation.run import evaluate
 from tiering.sampling import AccessCounts, SamplingOptions, lists, make_sampler
-from tiering.scores import presample
 
 NODES = {"user": 900, "item": 70, "tag": 3}
 RELATIONS = [("user", "knows", "user"), ("user", "buys", "item"), ("item", "sold", "user"), ("tag", "on", "item")]
@@ -127,33 +127,62 @@ def test_any_window(graph, seed, fanouts, room, new, disjoint, rule):
     assert_same(one, other)
 
 
-def test_presample_takes_windows_where_lists_exceed_memory(graph, tmp_path, monkeypatch):
-    """The artifact is the same; several epochs, whose squares hybrid scores need."""
-    if isinstance(graph, WideGraph):
-        pytest.skip("an artifact has ids of 32 bits here")
-    train = {"user": np.arange(0, 900, 3)}
-    options = {"fanouts": [3, 2], "batch_size": 20, "train": train, "epochs": 2}
-    whole = [tiering.score_graph(graph, tmp_path / m, m, **options) for m in ("presample", "hybrid")]
-    calls, plain = [], native.Sampler.count_windows
+@pytest.fixture
+def windows(monkeypatch):
+    """The windows that were sampled, where lists exceed memory."""
+    calls, plain = [], native.Sampler.sample_window
     monkeypatch.setattr(lists, "uncached_bytes", lambda array: array.nbytes)
-    monkeypatch.setattr(presample, "available_memory", lambda: 0)
-    monkeypatch.setattr(native.Sampler, "count_windows", lambda *a: calls.append(a) or plain(*a))
-    for scores in whole:
-        method = scores.path.name
-        found = tiering.score_graph(graph, tmp_path / f"windows-{method}", method, **options)
-        assert calls
-        assert tree_bytes(found.path) == tree_bytes(scores.path)
-        calls.clear()
+    monkeypatch.setattr(lists, "available_memory", lambda: 60_000)
+    monkeypatch.setattr(native.Sampler, "sample_window", lambda *a: calls.append(plain(*a)) or calls[-1])
+    return calls
+
+
+OPTIONS = {"fanouts": [3, 2], "batch_size": 20, "train": {"user": np.arange(0, 900, 3)}}
+
+
+@pytest.mark.parametrize("graph", ["int32"], indirect=True)
+@pytest.mark.parametrize("method", ["presample", "hybrid"])
+def test_scores_are_the_same(graph, tmp_path, method, request):
+    """Several epochs, whose squares hybrid scores need."""
+    scores = tiering.score_graph(graph, tmp_path / "memory", method, epochs=2, **OPTIONS)
+    windows = request.getfixturevalue("windows")
+    found = tiering.score_graph(graph, tmp_path / "windows", method, epochs=2, **OPTIONS)
+    assert tree_bytes(found.path) == tree_bytes(scores.path)
+    assert 1 == min(size for size, _, _ in windows) < max(size for size, _, _ in windows) <= 15
+
+
+@pytest.mark.parametrize("graph", ["int32"], indirect=True)
+def test_evaluations_are_the_same(graph, request):
+    scores, options = {"by id": {"user": np.arange(900.0)}}, {**OPTIONS, "row_bytes": 64, "threads": 2}
+    fanouts = options.pop("fanouts")
+    one = evaluate(graph, scores, fanouts, **options)
+    windows = request.getfixturevalue("windows")
+    other = evaluate(graph, scores, fanouts, **options)
+    assert other.to_json() == one.to_json()
+    assert max(len(nodes) for _, _, nodes in windows) > 1
+
+
+@pytest.mark.parametrize("disjoint", [False, True])
+def test_nodes_are_those_of_the_batches(graph, disjoint):
+    sampler = sampler_of(graph, disjoint=disjoint)
+    plan = sampler.batches({"user": np.arange(0, 900, 5)}, 30, 1)
+    found = [
+        n for part in sampler.windows(plan, 0, len(plan), None, files_of(sampler), 10**6, nodes=True) for n in part
+    ]
+    for number, nodes in enumerate(found):
+        expected = sampler.sample(plan[number], epoch=1, batch=number).unique_nodes
+        assert all(np.array_equal(nodes[t], expected[t]) for t in NODES)
+    assert len(found) == len(plan)
 
 
 def test_what_needs_mapped_lists_says_so(graph, monkeypatch, capsys):
     monkeypatch.setattr(lists, "uncached_bytes", lambda array: array.nbytes)
     sampler = sampler_of(graph, sampler="ladies")
-    assert lists.window_files(sampler, 10**9) == []
+    assert lists.window_files(sampler, 10**9)[0] == []
     assert capsys.readouterr().err == ""
-    assert lists.window_files(sampler, 1000) == []
+    assert lists.window_files(sampler, 1000) == ([], 0)
     assert "at random from disk" in capsys.readouterr().err
-    assert len(lists.window_files(sampler_of(graph), 1000)) == len(RELATIONS)
+    assert len(lists.window_files(sampler_of(graph), 1000)[0]) == len(RELATIONS)
     assert capsys.readouterr().err == ""
 
 

@@ -16,6 +16,7 @@ from tiering.evaluation.cache_order import CHUNK, FloatArray, IntArray, Rows
 from tiering.formats.graph import Graph
 from tiering.memory import Budget
 from tiering.sampling import AccessCounts, EpochPlan, Sampler, SamplingOptions, list_read_bytes, resolve_fanouts
+from tiering.sampling.lists import WINDOW_BATCHES
 from tiering.sampling.memory import batch_bytes, sums_bytes
 from tiering.sampling.plan import runs_of_batches
 from tiering.text.units import format_count
@@ -40,6 +41,8 @@ class ReferenceEpochs:
     epochs: range
     threads: int
     seed_time: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)  # with times: those of `train`
+    files: Sequence[str] = ()  # of lists that exceed memory, from which windows of batches read them
+    room: int = 0  # bytes that a window may take
 
     @property
     def batches(self) -> int:
@@ -62,8 +65,14 @@ class ReferenceEpochs:
         nodes_of = self.sampler.sample_nodes
         options, pending = self.options, deque[Future[list[npt.NDArray[Any]]]]()
         runs = runs_of_batches(
-            self.train, options.batch_size, options.seed, self.epochs, self.threads, label, self.seed_time
-        )
+            self.train, options.batch_size, options.seed, self.epochs, self.threads, label, self.seed_time,
+            WINDOW_BATCHES if self.files else 8,
+        )  # fmt: skip
+        if self.files:
+            for plan, begin, end in runs:
+                for window in self.sampler.windows(plan, begin, end, counts, self.files, self.room, nodes=True):
+                    yield from map(visit, window)
+            return
         size = min(_MAX_TASK, 1 + self.batches // (64 * self.threads))
         with ThreadPoolExecutor(self.threads) as pool:
             for plan, begin, end in runs:

@@ -316,18 +316,42 @@ class Sampler:
         result does not depend on threads, files and room.
         """
         counts = AccessCounts.zeros(self.graph) if counts is None else counts
+        last = len(plan) if last is None else last
+        if files:
+            for _ in self.windows(plan, first, last, counts, files, room):
+                pass
+            return counts
+        lists, epoch, counters = *self._epoch(plan), self._counters(counts)
+        seeds = {t: ids for t, (ids, _) in zip(self.node_types, lists, strict=True)}
+        times = self.seed_times(seeds, plan.times or None)
+        with self._explained():
+            self._native.count_accesses(lists, epoch, first, last, *counters, parse_threads(threads), _words(times))
+        return counts
+
+    def windows(
+        self, plan: EpochPlan, first: int, last: int, counts: AccessCounts | None, files: Sequence[str], room: int,
+        *, nodes: bool = False,
+    ) -> Iterator[list[dict[str, IdArray]]]:  # fmt: skip
+        """Sample batches ``[first, last)`` of an epoch by windows, and yield for each window its batches' unique nodes.
+
+        Without `nodes` the lists are empty. `counts`, `files` and `room` are those of `count_accesses`.
+        """
+        (lists, epoch), size = self._epoch(plan), 1
+        counters = ([], []) if counts is None else self._counters(counts)
+        while first < last:
+            with self._explained():
+                done, size, found = self._native.sample_window(
+                    lists, epoch, first, last, size, *counters, list(files), max(0, room), nodes
+                )
+            first += done
+            yield [dict(zip(self.node_types, each, strict=True)) for each in found]
+
+    def _epoch(self, plan: EpochPlan) -> tuple[list[tuple[IdArray, IdArray]], int]:
+        """Return a plan as the core takes it: ids and offsets per node type, and the epoch."""
         self._check_types(plan.ids, "plan")
         none, idle = np.empty(0, np.int64), np.zeros(len(plan) + 1, np.int64)
         lists = [(plan.ids.get(t, none), plan.offsets.get(t, idle)) for t in self.node_types]
-        epoch, last = key_word(plan.epoch, "epoch"), len(plan) if last is None else last
-        counters = self._counters(counts)
-        times = self.seed_times({t: plan.ids.get(t, none) for t in self.node_types}, plan.times or None)
-        with self._explained():
-            if files:
-                self._native.count_windows(lists, epoch, first, last, *counters, list(files), "auto", max(0, room))
-            else:
-                self._native.count_accesses(lists, epoch, first, last, *counters, parse_threads(threads), _words(times))
-        return counts
+        return lists, key_word(plan.epoch, "epoch")
 
     def _counters(self, counts: AccessCounts) -> tuple[list[IdArray], list[IdArray]]:
         """Return the arrays per node type and per relation that the core may add to in place."""

@@ -12,13 +12,12 @@ from itertools import pairwise
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.formats.graph import Graph
 from tiering.formats.shape import SizedGraph
-from tiering.memory import available_memory
 from tiering.run.grid import Grid, equal_bounds
 from tiering.run.job import Job
 from tiering.run.pieces import canonical
 from tiering.run.step import Step, TaskContext
 from tiering.sampling import AccessCounts, Sampler, SamplingOptions, make_sampler, runs_of_batches
-from tiering.sampling.lists import window_files
+from tiering.sampling.lists import WINDOW_BATCHES, window_files
 from tiering.sampling.memory import batch_bytes, sums_bytes
 from tiering.sampling.plan import batches
 from tiering.scores import hops
@@ -41,7 +40,6 @@ from tiering.scores.request import SLACK, MemoryNeed, Method, ScoreColumns, Scor
 from tiering.text.units import format_count
 
 COUNTING = (*SAMPLING, "epochs", "first_epoch")  # options of methods that count
-WINDOW_BATCHES = 256  # batches counted between two steps of the progress bar where lists lie on disk
 EPOCH_TASKS = 16  # tasks for each epoch: each reads the whole adjacency, and writes all that it has counted
 
 
@@ -81,9 +79,7 @@ def count_epochs(graph: Graph, request: ScoreRequest, *, squares: bool = False) 
     one = AccessCounts.zeros(graph) if squares else total
     epochs = range(options.first_epoch, options.first_epoch + options.epochs)
     size, seed, times = sampling.batch_size, sampling.seed, request.seed_time
-    lists = 12 * list_nodes(graph)  # of the page cache: offsets and keys
-    spare = min(request.budget.left(), available_memory()) - fixed - lists - batch_bytes(graph, sampling)
-    files = window_files(sampler, spare)
+    files, spare = window_files(sampler, request.budget.left() - fixed - batch_bytes(graph, sampling))
     at_least = WINDOW_BATCHES if files else 8
     for plan, first, last in runs_of_batches(train, size, seed, epochs, threads, "sampling", times, at_least):
         sampler.count_accesses(plan, one, first=first, last=last, threads=threads, files=files, room=spare)

@@ -79,12 +79,7 @@ std::vector<GrowingArray<int64_t>> Sampler::sample_nodes(const BatchSeeds& seeds
   workspace->shared_reads = true;
   workspace->sample(seeds, times, epoch, batch, false, nullptr);
   if (counts != nullptr) workspace->add_counts(*counts, true);
-  std::vector<GrowingArray<int64_t>> nodes;
-  for (size_t t = 0; t < config_.num_nodes.size(); ++t) {
-    workspace->unique_nodes(t);
-    nodes.push_back((config_.disjoint ? workspace->unique : workspace->tables[t]).take_nodes());
-  }
-  return nodes;
+  return workspace->take_unique();
 }
 
 void Sampler::count_accesses(const EpochSeeds& seeds, uint64_t epoch, int64_t first, int64_t last,

@@ -65,7 +65,7 @@ class Sampler::Window {
       for (size_t r = 0; r < reads_.size(); ++r)
         if (!ranges_[r].empty())
           about(config_.relations[r].label(r), [&] { reads_[r]->read(ranges_[r], work_.scratch.places.data()); });
-      peak_ = std::max(peak_, used(false) / static_cast<int64_t>(drafts_.size()));
+      peak_ = std::max(peak_, used(false) / std::max<int64_t>(static_cast<int64_t>(drafts_.size()), 1));
       for (Draft& draft : drafts_) {
         look_up(draft, epoch, hop);
         if (hop + 1 == config_.fanouts.size()) deliver(work_);
@@ -176,8 +176,8 @@ class Sampler::Window {
   std::vector<Draft> drafts_;
 };
 
-void Sampler::count_windows(const EpochSeeds& seeds, uint64_t epoch, int64_t first, int64_t last,
-                            const AccessCounts& counts, const ListFiles& files) {
+SampledWindow Sampler::sample_window(const EpochSeeds& seeds, uint64_t epoch, int64_t first, int64_t last, int64_t size,
+                                     const AccessCounts* counts, const ListFiles& files, bool want_nodes) {
   check_epoch(seeds, config_, first, last);
   TIERING_EXPECT(config_.rule == Rule::uniform || config_.rule == Rule::replacement,
                  "windows: expected the rule uniform or replacement");
@@ -186,11 +186,14 @@ void Sampler::count_windows(const EpochSeeds& seeds, uint64_t epoch, int64_t fir
   const auto workspace = borrow();
   workspace->reads = nullptr;
   Window window(config_, *workspace, files);
-  for (int64_t size = 1; first < last; size = window.next_size(size))
-    first += window.run(seeds, epoch, first, std::min(size, last - first), [&](Workspace& work) {
-      if (config_.disjoint) work.split_keys();
-      work.add_counts(counts, false);
-    });
+  SampledWindow result;
+  result.size = window.run(seeds, epoch, first, std::clamp<int64_t>(size, 0, last - first), [&](Workspace& work) {
+    if (config_.disjoint) work.split_keys();
+    if (counts != nullptr) work.add_counts(*counts, false);
+    if (want_nodes) result.nodes.push_back(work.take_unique());
+  });
+  result.next_size = window.next_size(result.size);
+  return result;
 }
 
 }  // namespace tiering

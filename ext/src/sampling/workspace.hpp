@@ -238,6 +238,16 @@ struct Sampler::Workspace {
     return unique.nodes();
   }
 
+  /// Hands over the different ids of a drawn batch, per type; start() must come next.
+  std::vector<GrowingArray<int64_t>> take_unique() {
+    std::vector<GrowingArray<int64_t>> nodes;
+    for (size_t t = 0; t < tables.size(); ++t) {
+      unique_nodes(t);
+      nodes.push_back((config.disjoint ? unique : tables[t]).take_nodes());
+    }
+    return nodes;
+  }
+
   void sample_group(size_t hop, size_t group, uint64_t epoch, uint64_t batch, bool want_positions,
                     SampledEdges* edges) {
     const int64_t expected = edge_hints[hop][group] + edge_hints[hop][group] / 16;

@@ -163,6 +163,12 @@ struct ListFiles {
   int64_t room = 0;  // bytes that the batches of a window may take together; one batch is sampled in any case
 };
 
+/// A window of batches that were sampled together.
+struct SampledWindow {
+  int64_t size = 0, next_size = 0;  // batches; batches that memory has room for in the next window
+  std::vector<std::vector<GrowingArray<int64_t>>> nodes;  // per batch and type, on request: different ids
+};
+
 /// Edge weights as running sums in whole numbers, so that no rounding can take an edge of weight 0 or one that is taken
 /// already. The heaviest edge of a column of d edges counts 2^(62 - bits of d), a positive weight at least 1. Throws
 /// where a weight is negative, infinite or NaN, where there are edges but no positive weight, or where indptr leads
@@ -190,10 +196,11 @@ class Sampler {
   void count_accesses(const EpochSeeds& seeds, uint64_t epoch, int64_t first, int64_t last, const AccessCounts& counts,
                       int threads);
 
-  /// The same counts by windows of batches, which read each page of the files' lists once a hop. For the rules uniform
-  /// and replacement, without times and not induced.
-  void count_windows(const EpochSeeds& seeds, uint64_t epoch, int64_t first, int64_t last, const AccessCounts& counts,
-                     const ListFiles& files);
+  /// Samples a window of up to `size` batches from `first` on, and before `last`, as many as memory has room for: each
+  /// page of the files' lists is read once a hop. Adds to `counts`, if given, and returns unique nodes where `want_nodes`.
+  /// For the rules uniform and replacement, without times and not induced.
+  SampledWindow sample_window(const EpochSeeds& seeds, uint64_t epoch, int64_t first, int64_t last, int64_t size,
+                              const AccessCounts* counts, const ListFiles& files, bool want_nodes);
 
   const SamplerConfig& config() const { return config_; }
 
