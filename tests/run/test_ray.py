@@ -92,7 +92,8 @@ def test_a_worker_is_frozen(driver, plain, tmp_path):
     os.kill(pid, signal.SIGSTOP)
     found = driver.answer()
     assert (found["digest"], found["run"]) == (plain, ALL)
-    assert found["copies"] >= 1  # more where the machine is busy; there Ray may also give the worker up: tried again
+    assert found["copies"] >= 1  # more where the machine is busy
+    assert found["retried"] <= 1  # where the machine is busy, Ray may give the frozen worker up
 
 
 def test_the_driver_is_killed(driver, plain, tmp_path):

@@ -80,11 +80,7 @@ def files_of(sampler):
 def both(sampler, room):
     """Counts batch by batch, and by windows."""
     train = {"user": np.arange(0, 900, 7), "item": [3, 3, 69]}
-    plan = sampler.batches(train, 11, 2)
-    files = [
-        str(lists.find_mapping(sampler.graph.csc(r)[1])[0]) if sampler.graph.csc(r)[1].size else ""
-        for r in sampler.relations
-    ]
+    plan, files = sampler.batches(train, 11, 2), files_of(sampler)
     found = AccessCounts.zeros(sampler.graph)
     sampler.count_accesses(plan, found, first=1, last=3, files=files, room=room)
     sampler.count_accesses(plan, found, first=3, files=files, room=room)

@@ -311,7 +311,7 @@ class Sampler:
     ) -> AccessCounts:
         """Sample batches ``[first, last)`` of an epoch, `threads` at a time, and count what they read.
 
-        Adds to `counts`, or to new counters, and returns them. With `files`, those of `tiering.sampling.lists`, one
+        Adds to `counts`, or to new counters, and returns them. With `files` of `window_files`, one
         thread samples windows of as many batches as `room` bytes hold, and reads each page of the lists once a hop. The
         result does not depend on threads, files and room.
         """
@@ -334,7 +334,7 @@ class Sampler:
     ) -> Iterator[list[dict[str, IdArray]]]:  # fmt: skip
         """Sample batches ``[first, last)`` of an epoch by windows, and yield for each window its batches' unique nodes.
 
-        Without `nodes` the lists are empty. `counts`, `files` and `room` are those of `count_accesses`.
+        Without `nodes` the lists are empty. `count_accesses` explains `counts`, `files` and `room`.
         """
         (lists, epoch), size = self._epoch(plan), 1
         counters = ([], []) if counts is None else self._counters(counts)
