@@ -22,7 +22,14 @@ using Edges = std::tuple<GrowingArray<int32_t>, GrowingArray<int32_t>, std::opti
 using Batch = std::tuple<std::vector<GrowingArray<int64_t>>, std::vector<std::vector<int64_t>>,
                          std::vector<std::vector<Edges>>, std::vector<GrowingArray<int64_t>>>;
 
-using Window = std::tuple<int64_t, int64_t, std::vector<std::vector<GrowingArray<int64_t>>>>;
+using Window = std::tuple<int64_t, int64_t, std::tuple<int64_t, int64_t, int64_t>, std::vector<Batch>>;
+
+Wanted parse_wanted(const std::string& name) {
+  if (name == "nothing") return Wanted::nothing;
+  if (name == "unique_nodes") return Wanted::unique_nodes;
+  TIERING_EXPECT(name == "edges" || name == "positions", "wanted: found " + name);
+  return name == "edges" ? Wanted::edges : Wanted::positions;
+}
 
 WalkRule parse_walks(const Walks& walks) {
   const auto& [num_walks, walk_length, restart, metapaths] = walks;
@@ -65,7 +72,39 @@ class BoundSampler {
   }
 
   Batch sample(const BatchSeeds& seeds, uint64_t epoch, uint64_t batch, bool want_positions, const SeedTimes& times) {
-    SampledBatch sampled = sampler_->sample(seeds, epoch, batch, want_positions, times);
+    return to_batch(sampler_->sample(seeds, epoch, batch, want_positions, times), want_positions);
+  }
+
+  std::vector<GrowingArray<int64_t>> sample_nodes(const BatchSeeds& seeds, uint64_t epoch, uint64_t batch,
+                                                  const Counters& features, const Counters& adjacency,
+                                                  const SeedTimes& times) {
+    if (features.empty()) return sampler_->sample_nodes(seeds, epoch, batch, nullptr, times);
+    const AccessCounts counts = view_counts(features, adjacency);
+    return sampler_->sample_nodes(seeds, epoch, batch, &counts, times);
+  }
+
+  Window sample_window(const Epoch& seeds, uint64_t epoch, Ids numbers, int64_t size, const Counters& features,
+                       const Counters& adjacency, std::vector<std::string> files, int64_t room,
+                       const std::string& wanted) {
+    const AccessCounts counts = features.empty() ? AccessCounts{} : view_counts(features, adjacency);
+    SampledWindow window =
+        sampler_->sample_window(view_epoch(seeds), epoch, numbers, size, features.empty() ? nullptr : &counts,
+                                {std::move(files), "auto", room}, parse_wanted(wanted));
+    std::vector<Batch> batches;
+    for (SampledBatch& batch : window.batches) batches.push_back(to_batch(std::move(batch), wanted == "positions"));
+    return {window.size, window.next_size, std::tuple(window.reads, window.read_bytes, window.read_nanoseconds),
+            std::move(batches)};
+  }
+
+  void count_accesses(const Epoch& seeds, uint64_t epoch, int64_t first, int64_t last, const Counters& features,
+                      const Counters& adjacency, int threads, const SeedTimes& times) {
+    EpochSeeds views = view_epoch(seeds);
+    views.times = times;
+    sampler_->count_accesses(views, epoch, first, last, view_counts(features, adjacency), threads);
+  }
+
+ private:
+  Batch to_batch(SampledBatch sampled, bool want_positions) const {
     std::vector<std::vector<Edges>> hops;
     for (auto& hop : sampled.hops) {
       auto& groups = hops.emplace_back();
@@ -78,32 +117,6 @@ class BoundSampler {
     return {std::move(sampled.nodes), std::move(sampled.num_nodes), std::move(hops), std::move(sampled.instances)};
   }
 
-  std::vector<GrowingArray<int64_t>> sample_nodes(const BatchSeeds& seeds, uint64_t epoch, uint64_t batch,
-                                                  const Counters& features, const Counters& adjacency,
-                                                  const SeedTimes& times) {
-    if (features.empty()) return sampler_->sample_nodes(seeds, epoch, batch, nullptr, times);
-    const AccessCounts counts = view_counts(features, adjacency);
-    return sampler_->sample_nodes(seeds, epoch, batch, &counts, times);
-  }
-
-  Window sample_window(const Epoch& seeds, uint64_t epoch, int64_t first, int64_t last, int64_t size,
-                       const Counters& features, const Counters& adjacency, std::vector<std::string> files,
-                       int64_t room, bool want_nodes) {
-    const AccessCounts counts = features.empty() ? AccessCounts{} : view_counts(features, adjacency);
-    SampledWindow window =
-        sampler_->sample_window(view_epoch(seeds), epoch, first, last, size, features.empty() ? nullptr : &counts,
-                                {std::move(files), "auto", room}, want_nodes);
-    return {window.size, window.next_size, std::move(window.nodes)};
-  }
-
-  void count_accesses(const Epoch& seeds, uint64_t epoch, int64_t first, int64_t last, const Counters& features,
-                      const Counters& adjacency, int threads, const SeedTimes& times) {
-    EpochSeeds views = view_epoch(seeds);
-    views.times = times;
-    sampler_->count_accesses(views, epoch, first, last, view_counts(features, adjacency), threads);
-  }
-
- private:
   void use_subgraphs(SamplerConfig& config) const {
     const auto& [disjoint, induced, real, last, window, times] = *subgraphs_;
     config.disjoint = disjoint;
@@ -178,8 +191,8 @@ void bind_sampling(nb::module_& m) {
          "adjacency"_a, "times"_a = nb::tuple());
   define(sampler, "count_accesses", &BoundSampler::count_accesses, "seeds"_a, "epoch"_a, "first"_a, "last"_a,
          "features"_a, "adjacency"_a, "threads"_a, "times"_a = nb::tuple());
-  define(sampler, "sample_window", &BoundSampler::sample_window, "seeds"_a, "epoch"_a, "first"_a, "last"_a, "size"_a,
-         "features"_a, "adjacency"_a, "files"_a, "room"_a, "want_nodes"_a);
+  define(sampler, "sample_window", &BoundSampler::sample_window, "seeds"_a, "epoch"_a, "numbers"_a, "size"_a,
+         "features"_a, "adjacency"_a, "files"_a, "room"_a, "wanted"_a);
   define(m, "cumulative_weights", &sum_weights, "indptr"_a, "weights"_a, "what"_a, "threads"_a = 1);
   define(
       m, "unique_ids",

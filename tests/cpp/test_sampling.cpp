@@ -25,6 +25,23 @@ std::vector<int64_t> flat(const SampledBatch& batch) {
   return all;
 }
 
+template <typename T>
+bool same(const GrowingArray<T>& one, const GrowingArray<T>& other) {
+  return std::equal(one.begin(), one.end(), other.begin(), other.end());
+}
+
+void check_equal(const SampledBatch& one, const SampledBatch& other) {
+  CHECK(one.num_nodes == other.num_nodes && one.hops.size() == other.hops.size());
+  CHECK(one.instances.size() == other.instances.size());
+  for (size_t t = 0; t < one.nodes.size(); ++t) CHECK(same(one.nodes[t], other.nodes[t]));
+  for (size_t t = 0; t < one.instances.size(); ++t) CHECK(same(one.instances[t], other.instances[t]));
+  for (size_t h = 0; h < one.hops.size(); ++h)
+    for (size_t g = 0; g < one.hops[h].size(); ++g) {
+      const SampledEdges &mine = one.hops[h][g], &theirs = other.hops[h][g];
+      CHECK(same(mine.src, theirs.src) && same(mine.dst, theirs.dst) && same(mine.positions, theirs.positions));
+    }
+}
+
 void test_many_callers(const SamplerConfig& config) {
   Sampler sampler(config);
   std::vector<int64_t> papers(900);
@@ -72,10 +89,20 @@ void test_counts(const SamplerConfig& config) {
       std::vector<int64_t> counts(one.size(), 0);
       int64_t* c = counts.data();
       const AccessCounts counters{{c, c + 900}, {c + 1100, c + 2000, c + 2900}};
-      const EpochSeeds seeds{{papers.span(), {}}, {offsets, none}};
       for (int64_t b = 0, size = 1; b < 20;) {
-        const SampledWindow window = sampler.sample_window(seeds, 2, b, 20, size, &counters, files, false);
+        const std::span<const int64_t> from = std::span(offsets).subspan(static_cast<size_t>(b));
+        std::vector<int64_t> numbers;
+        for (int64_t n = b; n < 20; ++n) numbers.push_back(n);
+        const SampledWindow window =
+            sampler.sample_window({{papers.span(), {}}, {from, std::span(none).subspan(static_cast<size_t>(b))}}, 2,
+                                  numbers, size, &counters, files, Wanted::positions);
         CHECK(window.size >= 1 && window.size <= size && window.next_size <= 2 * window.size);
+        CHECK(window.reads > 0 && window.read_bytes >= 4096 * window.reads);
+        for (int64_t i = 0; i < window.size; ++i) {
+          const int64_t number = b + i;
+          const auto alone = sampler.sample({{papers.data() + 30 * number, 30}, {}}, 2, static_cast<uint64_t>(number), true);
+          check_equal(window.batches[static_cast<size_t>(i)], alone);
+        }
         b += window.size;
         size = window.next_size;
       }

@@ -10,12 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-import xxhash
-from epochs import small_batches
+from epochs import bits, small_batches
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tight_memory import ROW_BYTES, least_memory, spare, tight_loader, wide_graph, wide_hetero_graph
+from tight_memory import GRAPHS, ROW_BYTES, least_memory, spare, tight_loader, wide_graph
 
 from tiering import native
 from tiering.errors import BudgetError
@@ -36,7 +34,6 @@ SAMPLERS = {
     "pinsage": {"sampler": "pinsage", "fanouts": [4], "num_walks": 10, "walk_length": 3, "restart": 0.3},
     "ladies": {"sampler": "ladies", "fanouts": [30, 30]},
 }
-GRAPHS = {"one type": wide_graph, "four types": wide_hetero_graph}
 ENGINES = [name for name in ("io_uring", "threads") if name != "io_uring" or not native.uring_unavailable()]
 
 
@@ -44,18 +41,6 @@ ENGINES = [name for name in ("io_uring", "threads") if name != "io_uring" or not
 def options(options: dict[str, Any]) -> dict[str, Any]:
     """Small batches, few reads in flight, and a window that the loader chooses."""
     return {name: value for name, value in options.items() if name not in ("window", "workers", "prefetch")}
-
-
-def bits(batch: Any) -> list[tuple[Any, ...]]:
-    """All of a batch: types, shapes and checksums of the bytes."""
-
-    def seen(tensor: torch.Tensor) -> tuple[Any, ...]:
-        raw = tensor.clone(memory_format=torch.contiguous_format).view(-1).view(torch.uint8).numpy()
-        return tensor.dtype, tuple(tensor.shape), xxhash.xxh3_128_hexdigest(raw)
-
-    named = [*batch.nodes.items(), *batch.features.items(), *([] if batch.y is None else [("y", batch.y)])]
-    edges = [(r, tensor) for hop in (*batch.hops, *batch.weights) for r, tensor in hop.items()]
-    return [(batch.epoch, batch.index, batch.num_nodes), *((name, *seen(tensor)) for name, tensor in [*named, *edges])]
 
 
 @pytest.fixture(scope="module")

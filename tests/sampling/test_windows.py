@@ -13,6 +13,7 @@ from tiering import native
 from tiering.errors import InputError, StorageError
 from tiering.evaluation.run import evaluate
 from tiering.sampling import AccessCounts, SamplingOptions, lists, make_sampler
+from tiering.sampling.base import ListFiles
 
 NODES = {"user": 900, "item": 70, "tag": 3}
 RELATIONS = [("user", "knows", "user"), ("user", "buys", "item"), ("item", "sold", "user"), ("tag", "on", "item")]
@@ -72,18 +73,17 @@ def sampler_of(graph, **options):
     return make_sampler(graph, SamplingOptions(fanouts, seed=5, **options))
 
 
-def files_of(sampler):
-    arrays = [sampler.graph.csc(relation)[1] for relation in sampler.relations]
-    return [str(lists.find_mapping(array)[0]) if array.size else "" for array in arrays]
+def files_of(sampler, room=1 << 30):
+    return ListFiles(lists.list_files(sampler), room)
 
 
 def both(sampler, room):
     """Counts batch by batch, and by windows."""
     train = {"user": np.arange(0, 900, 7), "item": [3, 3, 69]}
-    plan, files = sampler.batches(train, 11, 2), files_of(sampler)
+    plan, files = sampler.batches(train, 11, 2), files_of(sampler, room)
     found = AccessCounts.zeros(sampler.graph)
-    sampler.count_accesses(plan, found, first=1, last=3, files=files, room=room)
-    sampler.count_accesses(plan, found, first=3, files=files, room=room)
+    sampler.count_accesses(plan, found, first=1, last=3, lists=files)
+    sampler.count_accesses(plan, found, first=3, lists=files)
     return sampler.count_accesses(plan, first=1, threads=2), found
 
 
@@ -144,7 +144,7 @@ def test_scores_are_the_same(graph, tmp_path, method, request):
     windows = request.getfixturevalue("windows")
     found = tiering.score_graph(graph, tmp_path / "windows", method, epochs=2, **OPTIONS)
     assert tree_bytes(found.path) == tree_bytes(scores.path)
-    assert 1 == min(size for size, _, _ in windows) < max(size for size, _, _ in windows) <= 15
+    assert 1 == min(size for size, *_ in windows) < max(size for size, *_ in windows) <= 15
 
 
 @pytest.mark.parametrize("graph", ["int32"], indirect=True)
@@ -155,7 +155,7 @@ def test_evaluations_are_the_same(graph, request):
     windows = request.getfixturevalue("windows")
     other = evaluate(graph, scores, fanouts, **options)
     assert other.to_json() == one.to_json()
-    assert max(len(nodes) for _, _, nodes in windows) > 1
+    assert max(len(nodes) for *_, nodes in windows) > 1
 
 
 @pytest.mark.parametrize("disjoint", [False, True])
@@ -163,7 +163,7 @@ def test_nodes_are_those_of_the_batches(graph, disjoint):
     sampler = sampler_of(graph, disjoint=disjoint)
     plan = sampler.batches({"user": np.arange(0, 900, 5)}, 30, 1)
     found = [
-        n for part in sampler.windows(plan, 0, len(plan), None, files_of(sampler), 10**6, nodes=True) for n in part
+        n for part in sampler.windows(plan, 0, len(plan), None, files_of(sampler, 10**6), nodes=True) for n in part
     ]
     for number, nodes in enumerate(found):
         expected = sampler.sample(plan[number], epoch=1, batch=number).unique_nodes
@@ -174,26 +174,77 @@ def test_nodes_are_those_of_the_batches(graph, disjoint):
 def test_what_needs_mapped_lists_says_so(graph, monkeypatch, capsys):
     monkeypatch.setattr(lists, "uncached_bytes", lambda array: array.nbytes)
     sampler = sampler_of(graph, sampler="ladies")
-    assert lists.window_files(sampler, 10**9)[0] == []
+    assert lists.window_lists(sampler, 10**9) is None
     assert capsys.readouterr().err == ""
-    assert lists.window_files(sampler, 1000) == ([], 0)
+    assert lists.window_lists(sampler, 1000) is None
     assert "at random from disk" in capsys.readouterr().err
-    assert len(lists.window_files(sampler_of(graph), 1000)[0]) == len(RELATIONS)
+    assert len(lists.window_lists(sampler_of(graph), 1000).files) == len(RELATIONS)
     assert capsys.readouterr().err == ""
 
 
 def test_a_bad_id_and_a_short_file_are_named(graph, tmp_path):
     sampler = sampler_of(graph, sampler="full", fanouts=[-1])
-    plan, files = sampler.batches({"user": np.arange(900)}, 50, 0), files_of(sampler)
-    indices = np.fromfile(files[0], graph.csc(RELATIONS[0])[1].dtype)
+    plan, (first, *others) = sampler.batches({"user": np.arange(900)}, 50, 0), files_of(sampler).files
+
+    def count(file):
+        return sampler.count_accesses(plan, lists=ListFiles([str(file), *others], 1 << 30))
+
+    indices = np.fromfile(first, graph.csc(RELATIONS[0])[1].dtype)
     bad = indices.copy()
     bad[[1234, 20_000]] = 900, -5
     bad.tofile(tmp_path / "bad")
     with pytest.raises(InputError, match=r"user:knows:user: indices\[1234\]: source id 900 is outside 0..899"):
-        sampler.count_accesses(plan, files=[str(tmp_path / "bad"), *files[1:]], room=1 << 30)
+        count(tmp_path / "bad")
     indices[:-2000].tofile(tmp_path / "short")
     with pytest.raises(StorageError, match="short"):
-        sampler.count_accesses(plan, files=[str(tmp_path / "short"), *files[1:]], room=1 << 30)
+        count(tmp_path / "short")
     with pytest.raises(StorageError, match="nowhere"):
-        sampler.count_accesses(plan, files=["nowhere", *files[1:]], room=0)
-    assert_same(sampler.count_accesses(plan), sampler.count_accesses(plan, files=files, room=1 << 30))
+        count("nowhere")
+    assert_same(sampler.count_accesses(plan), count(first))
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@settings(max_examples=60)
+@given(
+    seed=st.integers(0, 2**40), fanouts=st.lists(st.integers(1, 30) | st.just(-1), min_size=1, max_size=3),
+    size=st.integers(1, 16), room=st.sampled_from([0, 10**5, 10**6, 1 << 30]), new=st.booleans(),
+    disjoint=st.booleans(), rule=st.sampled_from(["uniform", "replacement"]), positions=st.booleans(),
+    both_ways=st.booleans(),
+)  # fmt: skip
+def test_batches_are_those_of_one_at_a_time(
+    graph, seed, fanouts, size, room, new, disjoint, rule, positions, both_ways
+):
+    """Nodes, edges, positions, instances; batches of any numbers, in any order."""
+    options = {"frontier": "new" if new else "all", "disjoint": disjoint, "sampler": rule}
+    kind = {"subgraph_type": "bidirectional" if both_ways else "directional"}
+    sampler = make_sampler(graph, SamplingOptions(fanouts, seed=seed, **options, **kind))
+    plan, order = sampler.batches({"user": np.arange(0, 900, 11), "tag": [2]}, 7, 3), [*range(11, 4, -1), 0, 2]
+    made, begin = [], 0
+    while begin < len(order):
+        seeds = [plan[b] for b in order[begin:]]
+        window, following, reads = sampler.sample_window(
+            seeds, order[begin:], files_of(sampler, room), size, epoch=3, positions=positions
+        )
+        assert 1 <= len(window) <= size
+        assert 1 <= following <= 2 * len(window)
+        assert reads.batches == len(window)
+        assert reads.nbytes >= 512 * reads.reads
+        made, begin = made + window, begin + len(window)
+    for number, batch in zip(order, made, strict=True):
+        assert_batches_equal(batch, sampler.sample(plan[number], epoch=3, batch=number, positions=positions))
+
+
+def assert_batches_equal(one, other):
+    assert (one.epoch, one.batch, one.num_nodes, one.subgraph_type) == (
+        other.epoch, other.batch, other.num_nodes, other.subgraph_type,
+    )  # fmt: skip
+    for mine, theirs in ((one.nodes, other.nodes), (one.instances, other.instances)):
+        assert mine.keys() == theirs.keys()
+        assert all(np.array_equal(mine[t], theirs[t]) for t in mine)
+    assert len(one.hops) == len(other.hops)
+    for hop, expected in zip(one.hops, other.hops, strict=True):
+        for relation, edges in expected.items():
+            for name in ("src", "dst", "positions", "weights"):
+                mine, theirs = getattr(hop[relation], name), getattr(edges, name)
+                assert (mine is None) == (theirs is None)
+                assert theirs is None or np.array_equal(mine, theirs)

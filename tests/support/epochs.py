@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+import xxhash
 
 
 def known_disk(folder: Path) -> Path:
@@ -38,6 +40,18 @@ def truth(layout: Any, options: dict[str, Any], epoch: int, **more: Any) -> list
     """Rows of an epoch's batches by the table in memory."""
     loader = layout.loader(**{**options, **more}, features="memory")
     return rows(loader.epoch(epoch))
+
+
+def bits(batch: Any) -> list[tuple[Any, ...]]:
+    """All of a batch: types, shapes and checksums of the bytes."""
+
+    def seen(tensor: torch.Tensor) -> tuple[Any, ...]:
+        raw = tensor.clone(memory_format=torch.contiguous_format).view(-1).view(torch.uint8).numpy()
+        return tensor.dtype, tuple(tensor.shape), xxhash.xxh3_128_hexdigest(raw)
+
+    named = [*batch.nodes.items(), *batch.features.items(), *([] if batch.y is None else [("y", batch.y)])]
+    edges = [(r, tensor) for hop in (*batch.hops, *batch.weights) for r, tensor in hop.items()]
+    return [(batch.epoch, batch.index, batch.num_nodes), *((name, *seen(tensor)) for name, tensor in [*named, *edges])]
 
 
 def same(found: list[np.ndarray], expected: list[np.ndarray]) -> bool:

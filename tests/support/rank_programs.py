@@ -23,6 +23,7 @@ from tight_memory import ROW_BYTES, spare
 from torch.distributed import FileStore
 
 from tiering.loader import PeerGroup, open_layout
+from tiering.loader.batches import windows
 from tiering.loader.gpu.batches import GpuSlots
 from tiering.loader.processes import server
 from tiering.loader.tables.resident import load_rows
@@ -101,6 +102,14 @@ class RankProcess:
             batches.append(taken(batch))
             dist.barrier()
         return batches
+
+    def lists_exceed_memory(self) -> None:
+        """Sample by windows from now on."""
+        windows.LEAST_BYTES, windows.bytes_around = 0, lambda sampler: 1 << 62
+
+    def lists(self) -> Any:
+        """What reading lists has cost the loader."""
+        return self.loader.stats().lists
 
     def drop(self) -> list[str]:
         """Give up the loader; what is left of it."""

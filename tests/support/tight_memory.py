@@ -69,6 +69,10 @@ def wide_hetero_graph(kit: Any, seed: int = 0, **options: Any) -> Any:
     return kit.Dataset(nodes, relations, weights, **options)
 
 
+GRAPHS = {"one type": wide_graph, "four types": wide_hetero_graph}
+"""The graphs by name."""
+
+
 def least_memory(layout: Any, **options: Any) -> int:
     """Bytes that the smallest buffer and all beside it need, by the message that refuses less."""
     try:

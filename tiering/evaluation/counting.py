@@ -16,6 +16,7 @@ from tiering.evaluation.cache_order import CHUNK, FloatArray, IntArray, Rows
 from tiering.formats.graph import Graph
 from tiering.memory import Budget
 from tiering.sampling import AccessCounts, EpochPlan, Sampler, SamplingOptions, list_read_bytes, resolve_fanouts
+from tiering.sampling.base import ListFiles
 from tiering.sampling.lists import WINDOW_BATCHES
 from tiering.sampling.memory import batch_bytes, sums_bytes
 from tiering.sampling.plan import runs_of_batches
@@ -41,8 +42,7 @@ class ReferenceEpochs:
     epochs: range
     threads: int
     seed_time: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)  # with times: those of `train`
-    files: Sequence[str] = ()  # of lists that exceed memory, from which windows of batches read them
-    room: int = 0  # bytes that a window may take
+    lists: ListFiles | None = None  # lists that exceed memory, which windows of batches read
 
     @property
     def batches(self) -> int:
@@ -66,11 +66,11 @@ class ReferenceEpochs:
         options, pending = self.options, deque[Future[list[npt.NDArray[Any]]]]()
         runs = runs_of_batches(
             self.train, options.batch_size, options.seed, self.epochs, self.threads, label, self.seed_time,
-            WINDOW_BATCHES if self.files else 8,
+            8 if self.lists is None else WINDOW_BATCHES,
         )  # fmt: skip
-        if self.files:
+        if self.lists is not None:
             for plan, begin, end in runs:
-                for window in self.sampler.windows(plan, begin, end, counts, self.files, self.room, nodes=True):
+                for window in self.sampler.windows(plan, begin, end, counts, self.lists, nodes=True):
                     yield from map(visit, window)
             return
         size = min(_MAX_TASK, 1 + self.batches // (64 * self.threads))

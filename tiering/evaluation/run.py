@@ -36,7 +36,7 @@ from tiering.formats.user_arrays import Train, UserValues, resolve_times, resolv
 from tiering.layout.tiers import Capacities
 from tiering.memory import Budget, parse_memory
 from tiering.sampling import SamplingOptions, make_sampler
-from tiering.sampling.lists import window_files
+from tiering.sampling.lists import window_lists
 from tiering.sampling.options import Fanouts
 from tiering.text.options import options_of
 from tiering.text.units import parse_threads
@@ -86,8 +86,8 @@ def evaluate(
     budget, trained = parse_memory(memory), sum(array.size for one in (nodes, times) for array in one.values())
     need = evaluation_memory(graph, rows, how, scores=len(scores), ssd=tiers is not None and tiers.ssd, train=trained)
     samplers = need.threads(budget, workers)
-    lists = window_files(sampler, budget.left() - need.minimum)
-    epochs = ReferenceEpochs(sampler, nodes, how, range(first, first + asked.epochs), samplers, times, *lists)
+    lists = window_lists(sampler, budget.left() - need.minimum)
+    epochs = ReferenceEpochs(sampler, nodes, how, range(first, first + asked.epochs), samplers, times, lists)
     orders = {name: spec.cut(rows.join_scores(graph, name, score), workers) for name, score in scores.items()}
     kinds = list(enumerate(rows.types)) if asked.resamples else []
     accesses, hits = epochs.count([(t, o.buckets[rows.slice_type(i)]) for o in orders.values() for i, t in kinds])

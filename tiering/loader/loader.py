@@ -18,9 +18,10 @@ from tiering.loader.batches.batch import EdgeRows
 from tiering.loader.batches.host import HostBatches
 from tiering.loader.batches.lookahead import Lookahead
 from tiering.loader.batches.pipeline import StageTimes, run_stages
+from tiering.loader.batches.windows import ListWindows
 from tiering.loader.gpu import device as gpu_device
 from tiering.loader.gpu.batches import GpuBatches, GpuSampler
-from tiering.loader.memory import check_mapped, decide_memory
+from tiering.loader.memory import MemoryDecision, check_mapped, decide_memory
 from tiering.loader.options import FeatureSource, LoaderOptions, ReadOptions
 from tiering.loader.process import require_torch, warn_once
 from tiering.loader.processes.machine import find_rank, host_group
@@ -30,6 +31,7 @@ from tiering.loader.tables.delivery import Delivery
 from tiering.loader.tables.gather import FeatureRows, TieredFeatures
 from tiering.loader.tables.ssd import find_depth
 from tiering.loader.targets import LinkTargets, NodeTargets, Plan, Targets, as_array
+from tiering.memory import parse_memory
 from tiering.readahead.disk_speed import QueueDepth
 from tiering.readahead.memory import mapped_files
 from tiering.sampling import SampledBatch, make_sampler
@@ -83,10 +85,16 @@ class Loader(Described):
         self._check_dtype()
         self.edge_features = self._find_edge_features()
         """Sources of the features of edges by relation; empty where none are asked for."""
+        self.windows: ListWindows | None = None
+        """Windows of batches that read neighbor lists from their files; ``None`` where memory holds the lists."""
         self.lookahead: Lookahead | None = None
         """Reads rows of the ssd tier ahead of the batches; ``None`` where all rows lie in memory."""
+        self._decision: MemoryDecision | None = None
         self.features = self._find_features()
         """Sources of rows by node type; types without features are absent."""
+        if self._decision is None:
+            left = parse_memory(None if options.memory.memory == "tiers" else options.memory.memory).left()
+            self.windows = self._find_windows(left, left)
         self._times, self._next_epoch = StageTimes(), 0
         self._batches = self._find_source()
         self._check_order()
@@ -162,6 +170,8 @@ class Loader(Described):
     def reset_counters(self) -> None:
         """Begin counting rows, bytes and seconds at zero, in every table, too."""
         self._times.reset()
+        if self.windows is not None:
+            self.windows.reset()
         if self.lookahead is not None and self.lookahead.buffer is not None:
             self.lookahead.buffer.reset_counters()
         for source in (*self.features.values(), *self.edge_features.values()):
@@ -181,7 +191,8 @@ class Loader(Described):
         """
         ahead = self.lookahead
         buffer = None if ahead is None or ahead.buffer is None else ahead.buffer.counters()
-        return collect(self._times, self.counters(), buffer)
+        lists = None if self.windows is None else self.windows.as_dict()
+        return collect(self._times, self.counters(), buffer, lists)
 
     def _check_dtype(self) -> None:
         """Refuse a dtype that a table is not delivered as, before any table is loaded."""
@@ -215,13 +226,18 @@ class Loader(Described):
 
         largest: int | None = getattr(self.targets, "largest", None)
 
-        def draw() -> SampledBatch:
+        def draw(windows: ListWindows | None) -> SampledBatch:
             seeds, times = plan.seeds_of(largest or 0)
-            return self.node_sampler.sample(seeds, epoch=0, batch=0, positions=self._edge_positions, seed_time=times)
+            key: dict[str, Any] = {"epoch": 0, "positions": self._edge_positions}
+            if windows is not None:
+                return windows.sample(self.node_sampler, [seeds], [0], 1, **key)[0][0]
+            return self.node_sampler.sample(seeds, batch=0, seed_time=times, **key)
 
         drives = getattr(rows[cold[0]], "drives", None)
         group = group if drives is None else None  # each process has drives of its own
-        decision = decide_memory(artifact, self.options, draw, cold, self.rank, group, repr(self.targets), kept)
+        find = self._find_windows
+        decision = decide_memory(artifact, self.options, find, draw, cold, self.rank, group, repr(self.targets), kept)
+        self._decision, self.windows = decision, decision.windows
         if largest is not None:  # in-lists are read once, front to back: no memory is kept for them
             decision = replace(decision, mapped_bytes=0)
         if decision.preload:
@@ -230,6 +246,12 @@ class Loader(Described):
         tables_read = {t: cast("FeatureRows", rows[t]) for t in cold}
         self.lookahead = Lookahead(artifact, tables_read, self.options, decision, self.layout.buffers, drives)
         return rows
+
+    def _find_windows(self, page_cache: int, left: int) -> ListWindows | None:
+        """Return the windows of batches sampled on the host; inference reads lists once, front to back."""
+        if self._gpu_sampler is not None or hasattr(self.targets, "largest"):
+            return None
+        return ListWindows.find(self.node_sampler, page_cache, left)
 
     def _reading(self) -> ReadOptions:
         """Return the options of reading, with the depth that a model of the disks asks for."""
@@ -290,7 +312,9 @@ class Loader(Described):
         own = self.edge_features if pipeline.edge_features else {}
         adapter = None if self._adapted is None else self._adapted.make_adapter(self._adapted, self, device)
         sampler, workers = self._gpu_sampler or self.node_sampler, int(pipeline.workers)
-        common = sampler, self.features, labels, self.node_type, workers, self.lookahead, self._edge_positions
+        common = (
+            sampler, self.features, labels, self.node_type, workers, self.lookahead, self.windows, self._edge_positions,
+        )  # fmt: skip
         if device is None:
             return HostBatches(*common, adapter, own, self._times, pipeline.in_order)
         return GpuBatches(*common, adapter, own, self._times, device)

@@ -127,6 +127,9 @@ class LoaderStats(Described):
     """Counters of the buffer in front of the ssd tier; ``None`` where there is none."""
     threads: dict[str, int]
     """Threads of ``sampling``, ``extraction`` and ``conversion``."""
+    lists: dict[str, Any] | None = None
+    """Reads of neighbor lists by windows of batches: batches sampled, ``reads``, ``read_bytes``, ``read_seconds`` and
+    batches of the ``largest_window``; ``None`` where lists are mapped."""
 
     @property
     def hit_rates(self) -> dict[str, float]:
@@ -188,12 +191,29 @@ class LoaderStats(Described):
         return [
             Table("Rows", ("from", "rows", "share"), rows),
             Table("Time", ("spent on", "own seconds", "threads", "of wall time"), times),
-            *(amounts, accounted, f"bound by: {self.bound_by}"),
+            *(amounts, *self._lists_read(), accounted, f"bound by: {self.bound_by}"),
+        ]
+
+    def _lists_read(self) -> list[str]:
+        """Return what reading neighbor lists cost, a batch."""
+        if self.lists is None:
+            return []
+        names = ("batches", "largest_window", "reads", "read_bytes", "read_seconds")
+        batches, largest, reads, nbytes, seconds = (self.lists[name] for name in names)
+        each = max(1, batches)
+        return [
+            f"neighbor lists of {format_count(batches)} batches, sampled in windows of up to {format_count(largest)}: "
+            f"{format_count(reads // each)} reads, {format_bytes(nbytes / each)} and {seconds / each:.4f} s a batch"
         ]
 
 
-def collect(times: StageTimes, tables: Mapping[str, Mapping[str, Any]], buffer: dict[str, Any] | None) -> LoaderStats:
-    """Return the statistics from the counters of the stages, of each table (`Counters.as_dict`) and of the buffer."""
+def collect(
+    times: StageTimes,
+    tables: Mapping[str, Mapping[str, Any]],
+    buffer: dict[str, Any] | None,
+    lists: dict[str, Any] | None = None,
+) -> LoaderStats:
+    """Return the statistics from counters: of the stages, each table (`Counters.as_dict`), the buffer and the lists."""
     rows = dict.fromkeys(("gpu", "peer", "cpu", "ssd", "read"), 0)
     nbytes = reads = read_bytes = read_rows = 0
     copying = disk = 0.0
@@ -218,4 +238,6 @@ def collect(times: StageTimes, tables: Mapping[str, Mapping[str, Any]], buffer: 
     waited = {**times.waited, **{part: share * own for part, own in parts.items()}}
     waits = {stage: waited.get(stage, 0.0) for stage in (*_BACKGROUND, "handover")}
     threads = dict(times.threads)
-    return LoaderStats(times.batches, rows, nbytes, seconds, waits, times.wall, reads, read_bytes, buffer, threads)
+    return LoaderStats(
+        times.batches, rows, nbytes, seconds, waits, times.wall, reads, read_bytes, buffer, threads, lists
+    )

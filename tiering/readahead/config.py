@@ -18,6 +18,7 @@ Ids = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.uint32]
 UNLIMITED = 1 << 30  # a window of as many parts as fit the buffer
 KNOWN_SHARE, NUMBERS_SHARE = 0.05, 0.1  # of the memory: for batches sampled ahead; for numbers and slots of their rows
+BATCHES_SHARE = 0.25  # of the memory, for these numbers and the batches themselves, where all of them are kept
 TRIAL_SECONDS, TRIAL_BATCHES = 1.5, 4096  # most sampling before the first epoch, to choose the window by
 THINNED = 8  # runs of rows of which one is simulated to choose a window: so many times more batches in the same time
 _RUN, _RUNS = 1 << 20, 256  # bytes of a run; number of runs below which all are simulated
@@ -131,16 +132,19 @@ def divide_slots(tables: SsdTables, nbytes: int, sizes: Mapping[int, int]) -> li
     return pools
 
 
-def max_known(nbytes: int, batches: Sequence[Rows], scale: int = 1) -> int:
-    """Return how many batches, at least 2, may be known ahead, whose numbers take at most `nbytes`."""
-    return max(2, int(nbytes / _mean_bytes(batches, scale)))
+def max_known(nbytes: int, batches: Sequence[Rows], scale: int = 1, kept: int = 0) -> int:
+    """Return how many batches, at least 2, may be known ahead, whose numbers take at most `nbytes`.
+
+    `kept`: bytes of a batch in addition.
+    """
+    return max(2, int(nbytes / (_mean_bytes(batches, scale) + kept)))
 
 
-def known_bytes(choice: ReadaheadConfig, batches: Sequence[Rows], scale: int, slots: int) -> int:
+def known_bytes(choice: ReadaheadConfig, batches: Sequence[Rows], scale: int, slots: int, kept: int = 0) -> int:
     """Return the bytes of the numbers of batches that a configuration knows ahead or has planned, and of its reads."""
     known = 2 + ((1 + _PLANNED) * choice.window + choice.horizon) / choice.parts
     mean = _mean_bytes(batches, scale)
-    return math.ceil(known * mean + 3 * _UNREAD * min(4 * slots, choice.window / choice.parts * mean))
+    return math.ceil(known * (mean + kept) + 3 * _UNREAD * min(4 * slots, choice.window / choice.parts * mean))
 
 
 def _mean_bytes(batches: Sequence[Rows], scale: int) -> float:

@@ -13,6 +13,7 @@ from tiering import native
 from tiering.artifacts.artifact import Artifact
 from tiering.memory import Budget
 from tiering.readahead.config import (
+    BATCHES_SHARE,
     KNOWN_SHARE,
     NUMBERS_SHARE,
     UNLIMITED,
@@ -68,11 +69,12 @@ class BufferMemory:
     fixed: int  # batches that are ready, samplers, staging memory of reads, state of the plan
     least: int  # of the smallest buffer
     mapped: int  # files that sampling reads through the page cache
+    kept: int = 0  # of each batch that is known ahead, where all are kept until their turn
 
     @classmethod
     def of(
         cls, tables: SsdTables, outputs: int, mapped: int, nodes: int, edges: int, depth: int,
-        workers: int = WORKERS, processes: int = 1,
+        workers: int = WORKERS, processes: int = 1, kept: int = 0,
     ) -> BufferMemory:  # fmt: skip
         """Return that of batches of at most `nodes` and `edges`, with `depth` reads in flight for each stripe file."""
         fixed = sum((
@@ -80,14 +82,19 @@ class BufferMemory:
             processes * (2 * workers + 2) * (48 * nodes + 16 * edges),  # samplers
             native.buffer_staging_bytes(tables.rows, tables.shape, tables.images, depth, MAX_READ),
             native.lookahead_state_bytes(tables.num_rows, 0),
+            2 * kept,
         ))  # fmt: skip
         least = sum(LEAST_SLOTS * (row_bytes + 8) for row_bytes in {size for _, size, *_ in tables.rows})
-        return cls(fixed, least, mapped)
+        return cls(fixed, least, mapped, kept)
 
     @property
     def minimum(self) -> int:
         """Room that the smallest buffer takes, with batches to come."""
         return math.ceil((self.fixed + self.least) / (1 - KNOWN_SHARE - NUMBERS_SHARE))
+
+    def spare(self, budget: Budget) -> int:
+        """Return what a budget has beyond the minimum."""
+        return max(0, int(budget.left() * (1 - KNOWN_SHARE - NUMBERS_SHARE)) - self.fixed - self.least)
 
     def plan(
         self, tables: SsdTables, budget: Budget, batches: Sequence[Rows], speed: DiskSpeed,
@@ -108,10 +115,12 @@ class BufferMemory:
             return divide_slots(tables, max(self.least, room), sizes)
 
         numbers = int(NUMBERS_SHARE * left)
-        known = max_known(numbers, batches, scale)
+        if self.kept:
+            numbers = min(int(BATCHES_SHARE * left), numbers + self.spare(budget) // 2)
+        known = max_known(numbers, batches, scale, self.kept)
         choice = choose_config(tables, pools(numbers), batches, speed, windows, known, scale)
         if windows is None and choice.window < UNLIMITED:  # what is not known ahead is the buffer's
-            numbers = known_bytes(choice, batches, scale, sum(slots for _, slots in pools(numbers)))
+            numbers = known_bytes(choice, batches, scale, sum(slots for _, slots in pools(numbers)), self.kept)
         return BufferPlan(pools(numbers), choice, numbers)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from functools import cached_property
 from typing import Any, Literal, cast
 
@@ -24,6 +24,7 @@ from tiering.text.units import parse_threads
 Seeds = npt.ArrayLike | Mapping[str, npt.ArrayLike]
 """Node ids: an array where the graph has one node type, else a mapping from node type to array."""
 FrontierRule = Literal["all", "new"]
+_NONE: IdArray = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,29 @@ class SampledBatch:
         weights = sum(a.nbytes for e in edges for a in (e.weights, e.positions) if a is not None)
         nodes = sum(ids.nbytes for ids in (*self.nodes.values(), *self.instances.values()))
         return nodes + sum(e.src.nbytes + e.dst.nbytes for e in edges) + weights
+
+
+@dataclass(frozen=True)
+class ListFiles:
+    """Files from which windows of batches read neighbor lists, and the windows' memory."""
+
+    files: list[str]
+    """Per relation, its ``indices`` as the whole content of a file."""
+    room: int
+    """Bytes that the batches of a window may take together; one batch is sampled in any case."""
+
+
+@dataclass(frozen=True)
+class WindowReads:
+    """Reads of neighbor lists for a window of batches."""
+
+    batches: int = 0
+    reads: int = 0
+    nbytes: int = 0  # bytes of the reads, which are whole pages
+    nanoseconds: int = 0  # wall time of the reads
+
+    def __add__(self, other: WindowReads) -> WindowReads:
+        return WindowReads(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
 
 @dataclass
@@ -218,7 +242,31 @@ class Sampler:
         lists, key = self._per_type(seeds, "seeds"), (key_word(epoch, "epoch"), key_word(batch, "batch"))
         times = self.seed_times(dict(zip(self.node_types, lists, strict=True)), seed_time)
         with self._explained():
-            nodes, sizes, hops, instances = self._native.sample(lists, *key, positions, _words(times))
+            found = self._native.sample(lists, *key, positions, _words(times))
+        return self._batch(found, epoch, batch, times)
+
+    def sample_window(
+        self, seeds: Sequence[Mapping[str, IdArray]], batches: Sequence[int], lists: ListFiles, size: int, *,
+        epoch: int = 0, positions: bool = False,
+    ) -> tuple[list[SampledBatch], int, WindowReads]:  # fmt: skip
+        """Sample the first of some batches together, hop by hop: each page of the lists is read once a hop.
+
+        Returns at most `size` batches, as many as `lists` has room for, each as `sample` returns it for its `seeds` and
+        number; how many the next window has room for; and the reads.
+        """
+        ends = [np.cumsum([0, *(of.get(t, _NONE).size for of in seeds)]) for t in self.node_types]
+        ids = [np.concatenate([_NONE, *(of.get(t, _NONE) for of in seeds)]) for t in self.node_types]
+        key = list(zip(ids, ends, strict=True)), key_word(epoch, "epoch"), np.array(batches, np.int64)
+        with self._explained():
+            done, size, reads, found = self._native.sample_window(
+                *key, size, [], [], lists.files, lists.room, "positions" if positions else "edges"
+            )
+        made = [self._batch(each, epoch, number, {}) for each, number in zip(found, batches, strict=False)]
+        return made, size, WindowReads(done, *reads)
+
+    def _batch(self, found: Any, epoch: int, batch: int, times: dict[str, npt.NDArray[Any]]) -> SampledBatch:
+        """Return a batch from what the core returns."""
+        nodes, sizes, hops, instances = found
         edges: list[dict[Relation, Any]] = [dict(zip(self.edge_relations, hop, strict=True)) for hop in hops]
         if self.subgraphs.subgraph_type == "bidirectional":
             edges = [both_ways(self.edge_relations, [{r: e[:3] for r, e in hop.items()} for hop in edges])]
@@ -306,51 +354,51 @@ class Sampler:
         first: int = 0,
         last: int | None = None,
         threads: int | None = None,
-        files: Sequence[str] = (),
-        room: int = 0,
+        lists: ListFiles | None = None,
     ) -> AccessCounts:
         """Sample batches ``[first, last)`` of an epoch, `threads` at a time, and count what they read.
 
-        Adds to `counts`, or to new counters, and returns them. With `files` of `window_files`, one
-        thread samples windows of as many batches as `room` bytes hold, and reads each page of the lists once a hop. The
-        result does not depend on threads, files and room.
+        Adds to `counts`, or to new counters, and returns them. With `lists` one thread samples windows of as many
+        batches as these have room for. The result does not depend on `threads` and `lists`.
         """
         counts = AccessCounts.zeros(self.graph) if counts is None else counts
         last = len(plan) if last is None else last
-        if files:
-            for _ in self.windows(plan, first, last, counts, files, room):
+        if lists is not None:
+            for _ in self.windows(plan, first, last, counts, lists):
                 pass
             return counts
-        lists, epoch, counters = *self._epoch(plan), self._counters(counts)
-        seeds = {t: ids for t, (ids, _) in zip(self.node_types, lists, strict=True)}
-        times = self.seed_times(seeds, plan.times or None)
+        seeds, epoch, counters = *self._epoch(plan), self._counters(counts)
+        given = {t: ids for t, (ids, _) in zip(self.node_types, seeds, strict=True)}
+        times = self.seed_times(given, plan.times or None)
         with self._explained():
-            self._native.count_accesses(lists, epoch, first, last, *counters, parse_threads(threads), _words(times))
+            self._native.count_accesses(seeds, epoch, first, last, *counters, parse_threads(threads), _words(times))
         return counts
 
     def windows(
-        self, plan: EpochPlan, first: int, last: int, counts: AccessCounts | None, files: Sequence[str], room: int,
-        *, nodes: bool = False,
+        self, plan: EpochPlan, first: int, last: int, counts: AccessCounts | None, lists: ListFiles, *,
+        nodes: bool = False,
     ) -> Iterator[list[dict[str, IdArray]]]:  # fmt: skip
         """Sample batches ``[first, last)`` of an epoch by windows, and yield for each window its batches' unique nodes.
 
-        Without `nodes` the lists are empty. `count_accesses` explains `counts`, `files` and `room`.
+        Adds to `counts`. Without `nodes` what is yielded is empty.
         """
-        (lists, epoch), size = self._epoch(plan), 1
+        (seeds, epoch), size = self._epoch(plan), 1
         counters = ([], []) if counts is None else self._counters(counts)
+        wanted = "unique_nodes" if nodes else "nothing"
         while first < last:
+            given = [(ids, ends[first : last + 1]) for ids, ends in seeds]
             with self._explained():
-                done, size, found = self._native.sample_window(
-                    lists, epoch, first, last, size, *counters, list(files), max(0, room), nodes
+                done, size, _, found = self._native.sample_window(
+                    given, epoch, np.arange(first, last), size, *counters, lists.files, lists.room, wanted
                 )
             first += done
-            yield [dict(zip(self.node_types, each, strict=True)) for each in found]
+            yield [dict(zip(self.node_types, each[0], strict=True)) for each in found]
 
     def _epoch(self, plan: EpochPlan) -> tuple[list[tuple[IdArray, IdArray]], int]:
         """Return a plan as the core takes it: ids and offsets per node type, and the epoch."""
         self._check_types(plan.ids, "plan")
-        none, idle = np.empty(0, np.int64), np.zeros(len(plan) + 1, np.int64)
-        lists = [(plan.ids.get(t, none), plan.offsets.get(t, idle)) for t in self.node_types]
+        idle = np.zeros(len(plan) + 1, np.int64)
+        lists = [(plan.ids.get(t, _NONE), plan.offsets.get(t, idle)) for t in self.node_types]
         return lists, key_word(plan.epoch, "epoch")
 
     def _counters(self, counts: AccessCounts) -> tuple[list[IdArray], list[IdArray]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tiering.artifacts.reader import find_mapping, mapped_file, uncached_bytes
 from tiering.memory import available_memory
-from tiering.sampling.base import Sampler
+from tiering.sampling.base import ListFiles, Sampler
 from tiering.text.progress import note
 from tiering.text.units import format_bytes
 
@@ -17,31 +17,50 @@ WINDOWED = ("uniform", "replacement")
 """Rules, as the core names them, whose draws depend on ``indptr`` alone, so that a hop's reads are known before it."""
 
 
-def window_files(sampler: Sampler, room: int) -> tuple[list[str], int]:
-    """Return the file of each relation's ``indices``, from which windows of batches read lists, and the windows' room.
+def window_lists(sampler: Sampler, room: int) -> ListFiles | None:
+    """Return the files from which windows of batches read neighbor lists, within memory of `room` bytes.
 
-    There are no files where memory, up to `room` bytes, holds the lists in the page cache, or where these are in no
-    files of their own. Where a rule, times or an induced subgraph needs them mapped, the kernel is told not to read
-    ahead, with one note.
+    ``None`` where that memory holds the lists in the page cache, or where windows cannot read them: then the kernel is
+    told not to read ahead, with one note.
     """
-    graph = sampler.graph
-    lists = [graph.csc(relation)[1] for relation in sampler.relations]
-    around = sum(8 * graph.num_nodes(relation[2]) for relation in sampler.relations)  # offsets, which stay in memory
-    around += sum(8 * graph.num_nodes(node_type) for node_type in sampler.node_types)  # keys, likewise
-    room = max(0, min(room, available_memory()) - around)
+    lists = [sampler.graph.csc(relation)[1] for relation in sampler.relations]
+    room = max(0, min(room, available_memory()) - bytes_around(sampler))
     if (needed := sum(map(uncached_bytes, lists))) <= room:
-        return [], room
-    if sampler.rule in WINDOWED and sampler.times is None and sampler.subgraphs.subgraph_type != "induced":
-        found = [find_mapping(array) if array.nbytes else (Path(), 0) for array in lists]
-        paths = [place[0] for place in found if place is not None and place[1] == 0]
-        sizes = [path.stat().st_size if path.is_file() else 0 for path in paths]
-        if sizes == [array.nbytes for array in lists]:
-            return list(map(str, paths)), room
-    for array in lists:
-        if (mapped := mapped_file(array)) is not None:
+        return None
+    if (files := list_files(sampler)) is not None:
+        return ListFiles(files, room)
+    read_at_random(sampler, needed, room)
+    return None
+
+
+def bytes_around(sampler: Sampler) -> int:
+    """Return the bytes of what stays in memory beside lists: where lists begin, and keys of random numbers."""
+    graph = sampler.graph
+    offsets = sum(8 * graph.num_nodes(relation[2]) for relation in sampler.relations)
+    return offsets + sum(8 * graph.num_nodes(node_type) for node_type in sampler.node_types)
+
+
+def list_files(sampler: Sampler) -> list[str] | None:
+    """Return the file of each relation's ``indices``, where windows can read them; ``None`` where they cannot.
+
+    A rule whose draws need lists, times and induced subgraphs need them in memory. Lists may be in no files of their
+    own, too.
+    """
+    if sampler.rule not in WINDOWED or sampler.times is not None or sampler.subgraphs.subgraph_type == "induced":
+        return None
+    lists = [sampler.graph.csc(relation)[1] for relation in sampler.relations]
+    found = [find_mapping(array) if array.nbytes else (Path(), 0) for array in lists]
+    paths = [place[0] for place in found if place is not None and place[1] == 0]
+    sizes = [path.stat().st_size if path.is_file() else 0 for path in paths]
+    return list(map(str, paths)) if sizes == [array.nbytes for array in lists] else None
+
+
+def read_at_random(sampler: Sampler, needed: int, room: int) -> None:
+    """Tell the kernel not to read ahead in lists that exceed memory, and the user that this is slow."""
+    for relation in sampler.relations:
+        if (mapped := mapped_file(sampler.graph.csc(relation)[1])) is not None:
             mapped._mmap.madvise(mmap.MADV_RANDOM)  # type: ignore[attr-defined]
     note(
         f"note: neighbor lists take {format_bytes(needed)}, and memory has room for {format_bytes(room)}: they are "
         "read at random from disk. Sampler uniform or replacement without time reads them in order."
     )
-    return [], room

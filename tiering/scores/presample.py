@@ -17,7 +17,7 @@ from tiering.run.job import Job
 from tiering.run.pieces import canonical
 from tiering.run.step import Step, TaskContext
 from tiering.sampling import AccessCounts, Sampler, SamplingOptions, make_sampler, runs_of_batches
-from tiering.sampling.lists import WINDOW_BATCHES, window_files
+from tiering.sampling.lists import WINDOW_BATCHES, window_lists
 from tiering.sampling.memory import batch_bytes, sums_bytes
 from tiering.sampling.plan import batches
 from tiering.scores import hops
@@ -79,10 +79,10 @@ def count_epochs(graph: Graph, request: ScoreRequest, *, squares: bool = False) 
     one = AccessCounts.zeros(graph) if squares else total
     epochs = range(options.first_epoch, options.first_epoch + options.epochs)
     size, seed, times = sampling.batch_size, sampling.seed, request.seed_time
-    files, spare = window_files(sampler, request.budget.left() - fixed - batch_bytes(graph, sampling))
-    at_least = WINDOW_BATCHES if files else 8
+    lists = window_lists(sampler, request.budget.left() - fixed - batch_bytes(graph, sampling))
+    at_least = 8 if lists is None else WINDOW_BATCHES
     for plan, first, last in runs_of_batches(train, size, seed, epochs, threads, "sampling", times, at_least):
-        sampler.count_accesses(plan, one, first=first, last=last, threads=threads, files=files, room=spare)
+        sampler.count_accesses(plan, one, first=first, last=last, threads=threads, lists=lists)
         if square_sums is not None and last == len(plan):
             for counts, added, squared in zip(*map(count_arrays, (one, total, square_sums)), strict=True):
                 added += counts

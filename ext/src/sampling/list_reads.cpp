@@ -27,14 +27,22 @@ void ListReads::read(const std::vector<std::pair<int64_t, int64_t>>& ranges, int
   }
   sort_runs();
   plan();
+  const auto begin = std::chrono::steady_clock::now();
   engine_->start(reads_, *this);
   engine_->finish();
+  nanoseconds_ += std::chrono::nanoseconds(std::chrono::steady_clock::now() - begin).count();
   if (bad_place_ >= 0) throw_bad_index(bad_place_, bad_id_, num_src_);
 }
 
 int64_t ListReads::bytes() const {
   return static_cast<int64_t>((runs_.capacity() + other_.capacity()) * sizeof(Run) + reads_.capacity() * sizeof(Read) +
                               parts_.capacity() * sizeof(Part));
+}
+
+void ListReads::add_to(SampledWindow& window) const {
+  window.reads += num_reads_;
+  window.read_bytes += read_bytes_;
+  window.read_nanoseconds += nanoseconds_;
 }
 
 /// Sorts runs by page, the least significant digit first.
@@ -69,7 +77,9 @@ void ListReads::plan() {
     const int64_t need = std::min(end, file_bytes) - begin;
     reads_.push_back({begin, static_cast<uint32_t>(end - begin), static_cast<uint32_t>(need), 0, nullptr});
     parts_.push_back({first, last});
+    read_bytes_ += end - begin;
   }
+  num_reads_ += static_cast<int64_t>(reads_.size());
 }
 
 void ListReads::ready(size_t index, const std::byte* data) noexcept {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "tiering/io/read_engine.hpp"
-#include "tiering/sampling/growing_array.hpp"
+#include "tiering/sampling/sampler.hpp"
 
 namespace tiering {
 
@@ -17,6 +17,9 @@ class ListReads final : private ReadSink {
 
   /// Memory of the plan of the last read.
   int64_t bytes() const;
+
+  /// Adds the reads so far to the totals of a window.
+  void add_to(SampledWindow& window) const;
 
  private:
   static constexpr int64_t kPage = 4096, kGap = 4096;  // bytes read at least; between pages that are read, too
@@ -40,6 +43,7 @@ class ListReads final : private ReadSink {
   void note_bad(int64_t place, int64_t id) noexcept;
 
   int64_t entries_, width_, num_src_;
+  int64_t num_reads_ = 0, read_bytes_ = 0, nanoseconds_ = 0;
   ImageSet images_;
   std::unique_ptr<ReadEngine> engine_;
   int64_t* places_ = nullptr;

@@ -60,15 +60,10 @@ SampledBatch Sampler::sample(const BatchSeeds& seeds, uint64_t epoch, uint64_t b
                              const SeedTimes& times) {
   const auto workspace = borrow();
   workspace->reads = nullptr;
-  SampledBatch result;
-  workspace->sample(seeds, times, epoch, batch, want_positions, &result.hops);
-  result.num_nodes = workspace->num_nodes;
-  if (config_.disjoint) {
-    result.nodes = std::move(workspace->ids);
-    result.instances = std::move(workspace->instances);
-  } else {
-    for (auto& table : workspace->tables) result.nodes.push_back(table.take_nodes());
-  }
+  std::vector<std::vector<SampledEdges>> hops;
+  workspace->sample(seeds, times, epoch, batch, want_positions, &hops);
+  SampledBatch result = workspace->take_batch();
+  result.hops = std::move(hops);
   return result;
 }
 

@@ -22,6 +22,7 @@ struct Draft {
   std::vector<std::vector<int64_t>> num_nodes;  // as of the workspace, likewise
   std::vector<Frontiers> frontiers;
   std::vector<Part> parts;  // per relation: what this hop has chosen
+  std::vector<std::vector<SampledEdges>> hops;  // on request
 };
 
 template <typename Draw, typename Body>
@@ -36,8 +37,8 @@ void with_draw(const HopTask& task, Draw& draw, HopScratch& scratch, Body body) 
 
 class Sampler::Window {
  public:
-  Window(const SamplerConfig& config, Workspace& work, const ListFiles& files)
-      : config_(config), work_(work), room_(files.room), ranges_(config.relations.size()) {
+  Window(const SamplerConfig& config, Workspace& work, const ListFiles& files, Wanted wanted)
+      : config_(config), work_(work), wanted_(wanted), room_(files.room), ranges_(config.relations.size()) {
     for (size_t r = 0; r < config.relations.size(); ++r) {
       const RelationView& relation = config.relations[r];
       const auto width = static_cast<int64_t>(relation.indices.wide ? sizeof(int64_t) : sizeof(int32_t));
@@ -48,12 +49,12 @@ class Sampler::Window {
     }
   }
 
-  /// Samples up to `size` batches from `first` on, as many as memory has room for; returns how many. `deliver` sees the
-  /// workspace with each batch, in order.
+  /// Samples batches of these seeds and numbers, as many as memory has room for; returns how many. `deliver` sees the
+  /// workspace with each batch, in order, and its edges, if they are wanted.
   template <typename Deliver>
-  int64_t run(const EpochSeeds& seeds, uint64_t epoch, int64_t first, int64_t size, Deliver deliver) {
-    drafts_.clear();
-    for (int64_t b = first; b < first + size; ++b) start(seeds_of(seeds, b), static_cast<uint64_t>(b));
+  int64_t run(const EpochSeeds& seeds, uint64_t epoch, std::span<const int64_t> numbers, Deliver deliver) {
+    for (size_t i = 0; i < numbers.size(); ++i)
+      start(seeds_of(seeds, static_cast<int64_t>(i)), static_cast<uint64_t>(numbers[i]));
     for (size_t hop = 0; hop < config_.fanouts.size(); ++hop) {
       work_.scratch.places.set_size(0);
       work_.scratch.taken.set_size(0);
@@ -62,13 +63,17 @@ class Sampler::Window {
         choose(drafts_[i], epoch, hop);
         if (used(true) > room_) drafts_.resize(i + 1);  // the others come with the next window
       }
+      if (wanted_ == Wanted::positions) {
+        work_.scratch.ids.resize(work_.scratch.places.size());
+        std::copy_n(work_.scratch.places.data(), work_.scratch.places.size(), work_.scratch.ids.data());
+      }
       for (size_t r = 0; r < reads_.size(); ++r)
         if (!ranges_[r].empty())
           about(config_.relations[r].label(r), [&] { reads_[r]->read(ranges_[r], work_.scratch.places.data()); });
       peak_ = std::max(peak_, used(false) / std::max<int64_t>(static_cast<int64_t>(drafts_.size()), 1));
       for (Draft& draft : drafts_) {
         look_up(draft, epoch, hop);
-        if (hop + 1 == config_.fanouts.size()) deliver(work_);
+        if (hop + 1 == config_.fanouts.size()) deliver(work_, draft.hops);
         put_back(draft);
       }
     }
@@ -78,6 +83,11 @@ class Sampler::Window {
   /// Batches of the next window after one of `size`: windows grow as long as memory has room for twice as many.
   int64_t next_size(int64_t size) const {
     return std::clamp<int64_t>(room_ / std::max<int64_t>(peak_, 1), 1, 2 * size);
+  }
+
+  void add_reads(SampledWindow& window) const {
+    for (const auto& reads : reads_)
+      if (reads) reads->add_to(window);
   }
 
  private:
@@ -96,6 +106,8 @@ class Sampler::Window {
     std::swap(draft.frontiers, work_.frontiers);
     std::swap(draft.id_bits, work_.id_bits);
   }
+
+  bool wants_edges() const { return wanted_ >= Wanted::edges; }
 
   /// Puts a batch away for the next hop, or what is left of it.
   void put_back(Draft& draft) {
@@ -143,26 +155,36 @@ class Sampler::Window {
       }
       draft.nodes[t] = {};
     }
+    if (wants_edges()) draft.hops.emplace_back(config_.relations.size());
     for (size_t r = 0; r < config_.relations.size(); ++r) {
       const Draft::Part& part = draft.parts[r];
       if (part.end == part.place) continue;
-      const HopTask task = work_.task_of(hop, r, epoch, draft.number, false, nullptr);
+      SampledEdges* const edges = wants_edges() ? &draft.hops[hop][r] : nullptr;
+      const HopTask task = work_.task_of(hop, r, epoch, draft.number, wanted_ == Wanted::positions, edges);
       int64_t* const ids = work_.scratch.places.data() + part.place;
       const int32_t* const taken = work_.scratch.taken.data() + part.taken;
       with_hop(task, [&](auto&& of_hop) {
         of_hop.add_instances(task.frontier_begin, task.frontier_end, taken, ids);
-        of_hop.look_up(task.frontier_begin, task.frontier_end, nullptr, ids, part.end - part.place, taken);
+        of_hop.look_up(task.frontier_begin, task.frontier_end, work_.scratch.ids.data() + part.place, ids,
+                       part.end - part.place, taken);
       });
     }
     work_.num_nodes.push_back(work_.sizes());
   }
 
+  /// Bytes that a hop's look-up adds for each place at most, and the batches keep: a node, two ends, twice a position.
+  int64_t kept_per_edge() const { return wants_edges() ? wanted_ == Wanted::positions ? 32 : 16 : 0; }
+
   /// Memory of the window's batches; `ahead`: with the plan of reads that follows.
   int64_t used(bool ahead) const {
     constexpr int64_t kReadOfList = 48;  // two runs, and the share of a read
     int64_t bytes = work_.scratch.places.bytes() + work_.scratch.taken.bytes();
-    for (const Draft& draft : drafts_)
+    for (const Draft& draft : drafts_) {
       for (const auto& nodes : draft.nodes) bytes += nodes.bytes();
+      for (const auto& hop : draft.hops)
+        for (const auto& edges : hop) bytes += edges.src.bytes() + edges.dst.bytes() + edges.positions.bytes();
+    }
+    bytes += kept_per_edge() * work_.scratch.places.size();
     if (ahead) return bytes + kReadOfList * work_.scratch.taken.size();
     for (const auto& reads : reads_) bytes += reads ? reads->bytes() : 0;
     return bytes;
@@ -170,29 +192,38 @@ class Sampler::Window {
 
   const SamplerConfig& config_;
   Workspace& work_;
+  const Wanted wanted_;
   int64_t room_, peak_ = 0;  // bytes; bytes of a batch
   std::vector<std::unique_ptr<ListReads>> reads_;
   std::vector<std::vector<std::pair<int64_t, int64_t>>> ranges_;  // per relation: places that this hop reads
   std::vector<Draft> drafts_;
 };
 
-SampledWindow Sampler::sample_window(const EpochSeeds& seeds, uint64_t epoch, int64_t first, int64_t last, int64_t size,
-                                     const AccessCounts* counts, const ListFiles& files, bool want_nodes) {
-  check_epoch(seeds, config_, first, last);
+SampledWindow Sampler::sample_window(const EpochSeeds& seeds, uint64_t epoch, std::span<const int64_t> numbers,
+                                     int64_t size, const AccessCounts* counts, const ListFiles& files, Wanted wanted) {
+  check_epoch(seeds, config_, 0, static_cast<int64_t>(numbers.size()));
   TIERING_EXPECT(config_.rule == Rule::uniform || config_.rule == Rule::replacement,
                  "windows: expected the rule uniform or replacement");
   TIERING_EXPECT(!config_.has_times() && !config_.induced, "windows: expected neither times nor induced subgraphs");
   TIERING_EXPECT(files.paths.size() == config_.relations.size(), "files: expected one per relation");
   const auto workspace = borrow();
   workspace->reads = nullptr;
-  Window window(config_, *workspace, files);
+  Window window(config_, *workspace, files, wanted);
   SampledWindow result;
-  result.size = window.run(seeds, epoch, first, std::clamp<int64_t>(size, 0, last - first), [&](Workspace& work) {
+  numbers = numbers.first(std::min(numbers.size(), static_cast<size_t>(std::max<int64_t>(size, 0))));
+  result.size = window.run(seeds, epoch, numbers, [&](Workspace& work, auto& hops) {
     if (config_.disjoint) work.split_keys();
     if (counts != nullptr) work.add_counts(*counts, false);
-    if (want_nodes) result.nodes.push_back(work.take_unique());
+    if (wanted == Wanted::nothing) return;
+    if (wanted == Wanted::unique_nodes) {
+      result.batches.push_back({.nodes = work.take_unique()});
+    } else {
+      result.batches.push_back(work.take_batch());
+      result.batches.back().hops = std::move(hops);
+    }
   });
   result.next_size = window.next_size(result.size);
+  window.add_reads(result);
   return result;
 }
 

@@ -248,6 +248,19 @@ struct Sampler::Workspace {
     return nodes;
   }
 
+  /// Hands over nodes, sizes and instances of a drawn batch; start() must come next.
+  SampledBatch take_batch() {
+    SampledBatch batch;
+    batch.num_nodes = num_nodes;
+    if (config.disjoint) {
+      batch.nodes = std::move(ids);
+      batch.instances = std::move(instances);
+    } else {
+      for (auto& table : tables) batch.nodes.push_back(table.take_nodes());
+    }
+    return batch;
+  }
+
   void sample_group(size_t hop, size_t group, uint64_t epoch, uint64_t batch, bool want_positions,
                     SampledEdges* edges) {
     const int64_t expected = edge_hints[hop][group] + edge_hints[hop][group] / 16;

@@ -43,6 +43,18 @@ def test_ranks_read_through_one_buffer(size: int, start: Any, alone: Any) -> Non
         assert ranks.all("drop") == [[]] * size
 
 
+def test_ranks_whose_lists_exceed_memory_sample_by_windows(start: Any, alone: Any) -> None:
+    """Through one buffer, of two epochs; each rank has windows of its own."""
+    with start() as ranks:
+        ranks.all("lists exceed memory")
+        ranks.open_tight(60)
+        for epoch in (0, 1):
+            expect_epoch(ranks.all("epoch", epoch), alone(epoch))
+        for lists in ranks.all("lists"):
+            assert lists["batches"] >= 2 * 15
+            assert lists["largest_window"] > 1
+
+
 def test_ranks_deliver_the_dtype_that_is_asked_for(layout: Any, options: dict[str, Any], start: Any) -> None:
     """One buffer of rows as they are stored, which each rank converts."""
     options = {**options, "dtype": "float16"}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ import numpy.typing as npt
 from tiering.loader.batches.batch import Batch, EdgeRows, about_targets, rows_of_edges, sampled_batch
 from tiering.loader.batches.lookahead import Lookahead, PrefetchSampler, sampling_stage
 from tiering.loader.batches.pipeline import PipelineStage, StageTimes
+from tiering.loader.batches.windows import ListWindows, WindowedBatches
 from tiering.loader.options import FeatureSource
 from tiering.loader.tables.gather import HostRows
 from tiering.loader.tables.resident import OutputPool
@@ -34,6 +35,7 @@ class BatchMaker:
     seed_type: str
     workers: int  # threads that sample on the host
     lookahead: Lookahead | None  # None: each batch reads its own rows of the ssd tier
+    windows: ListWindows | None  # None: neighbor lists are read from the mapped graph
     edge_positions: bool
     adapter: Adapter | None
     edge_rows: EdgeRows  # sources of `Batch.edge_features`
@@ -45,6 +47,23 @@ class BatchMaker:
             options = {"epoch": epoch, "batch": batch, "positions": self.edge_positions}
             seeds, times = plan.seeds_of(batch)
             return self.sampler.sample(seeds, seed_time=times, **options)  # type: ignore[no-any-return]
+
+    @contextmanager
+    def sampling(self, plan: Plan, epoch: int, order: Sequence[int]) -> Iterator[Callable[[int], SampledBatch]]:
+        """Yield what samples a batch of an epoch on the host: by itself, or in windows of batches in `order`."""
+        windows = self.windows
+        if windows is None:
+            yield partial(self.sample, plan, epoch)
+            return
+
+        def sample(batches: Sequence[int], size: int) -> tuple[list[SampledBatch], int]:
+            with self.times.work("sampling"):
+                seeds = [plan.seeds_of(batch)[0] for batch in batches]
+                key = {"epoch": epoch, "positions": self.edge_positions}
+                return windows.sample(self.sampler, seeds, batches, size, **key)
+
+        with closing(WindowedBatches(sample, order)) as draw:
+            yield draw
 
 
 @dataclass
@@ -64,8 +83,10 @@ class HostBatches(BatchMaker):
         def extract(numbered: tuple[int, SampledBatch]) -> Batch:
             return about_targets(plan, self._extract(*numbered, ahead), torch.from_numpy)
 
-        draw = partial(self.sample, plan, epoch)
-        with sampling_stage(self.lookahead, epoch, order, len(plan), draw, self.workers) as (sampling, ahead):
+        with (
+            self.sampling(plan, epoch, order) as draw,
+            sampling_stage(self.lookahead, epoch, order, len(plan), draw, self.workers) as (sampling, ahead),
+        ):
             side_by_side = 1 if self.in_order or ahead is not None else self.workers
             adapter = self.adapter
             conversion = [] if adapter is None else [PipelineStage("conversion", adapter.adapt, side_by_side)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import sys
 import threading
 import time
 import weakref
@@ -211,6 +212,7 @@ class Lookahead:
         """The chosen configuration, the model of the disks, reads in flight, the buffer; till the first epoch none."""
         self._known = int(KNOWN_SHARE * decision.budget.left())
         self._kept_bytes = self._known if decision.kept_bytes is None else min(decision.kept_bytes, self._known)
+        self._windows = decision.windows  # with them, the buffer leaves memory for all batches sampled ahead
         machine, page_locked = decision.machine, options.device.index is not None
         group = None if machine is None else machine.group
         self._key = (options.reading, options.memory.memory, page_locked, *self.tables.types, group)
@@ -234,7 +236,7 @@ class Lookahead:
                 warn_once(f"{self._layout.path}: another epoch uses the buffer: this one reads each batch by itself")
                 yield None
                 return
-            workers, kept_bytes = self._decision.workers, self._kept_bytes
+            workers, kept_bytes = self._decision.workers, self._kept_bytes if self._windows is None else sys.maxsize
             run = PrefetchSampler(self.tables.types, reading, order, draw, trial, workers, kept_bytes)
             try:
                 yield run
@@ -263,6 +265,8 @@ class Lookahead:
         with self._client.epoch(key) as shared:
             self.choice, self.buffer = self._client.choice, self._client
             self._kept_bytes = min(self._kept_bytes, self._client.kept_bytes)
+            if self._windows is not None:
+                self._windows.room = self._client.kept_bytes
             yield shared, trial
 
     def _offer(
@@ -278,7 +282,8 @@ class Lookahead:
             raise
         assert self.choice is not None and isinstance(self.buffer, SsdBuffer)
         client.memory = self.buffer.memory
-        server.offered = (self.buffer, self.choice, self._known // machine.size)
+        kept_bytes = self._known // machine.size if self._windows is None else self._windows.room
+        server.offered = (self.buffer, self.choice, kept_bytes)
         return {place // machine.size: sampled for place, sampled in trial.items() if place % machine.size == 0}
 
     def gather(self, batch: int, ids: Mapping[str, Ids], outs: Mapping[str, npt.NDArray[np.uint8]]) -> None:
@@ -310,7 +315,9 @@ class Lookahead:
             buffer.numbers_bytes, self.choice = plan.numbers, plan.choice
             self._buffers[self._key] = buffer
         else:
-            most = max_known(buffer.numbers_bytes, rows, scale)
+            if self._windows is not None:
+                self._windows.grow(self._decision.budget.left() // 4)
+            most = max_known(buffer.numbers_bytes, rows, scale, self._batch_bytes(samples))
             self.choice = choose_config(tables, buffer.pools, rows, self.speed, windows, most, scale)
         self.buffer = buffer
         _log.info(
@@ -322,14 +329,23 @@ class Lookahead:
         return samples
 
     def _buffer_memory(self, samples: Mapping[int, Sampled]) -> BufferMemory:
-        decision = self._decision
+        decision, windows = self._decision, self._windows
         processes = 1 if decision.machine is None else decision.machine.size
         nodes = max(sum(ids.size for ids in s.nodes.values()) for s in samples.values())
         edges = max(sum(e.src.size for hop in s.hops for e in hop.values()) for s in samples.values())
-        return BufferMemory.of(
-            self.tables, decision.output_bytes, decision.mapped_bytes, nodes, edges, self.depth.depth, decision.workers,
-            processes,
+        outputs = decision.output_bytes + (0 if windows is None else processes * windows.room)
+        needs = BufferMemory.of(
+            self.tables, outputs, decision.mapped_bytes, nodes, edges, self.depth.depth, decision.workers, processes,
+            self._batch_bytes(samples),
         )  # fmt: skip
+        if windows is None:
+            return needs
+        grown = processes * windows.grow(needs.spare(decision.budget) // (2 * processes))  # the rest is for rows
+        return replace(needs, fixed=needs.fixed + grown)
+
+    def _batch_bytes(self, samples: Mapping[int, Sampled]) -> int:
+        """Return the bytes that each batch known ahead takes beside its rows' numbers."""
+        return 0 if self._windows is None else sum(sample.nbytes for sample in samples.values()) // len(samples)
 
     def _sample_trial(self, order: Sequence[int], draw: Draw) -> tuple[dict[int, Sampled], list[Rows]]:
         """Sample the first batches of an epoch; return those that memory may keep, and the thinned rows of all."""
@@ -341,9 +357,10 @@ class Lookahead:
             rows.append(tables.thinned(tables.among(sample.unique_nodes)))
             total += len(rows[-1])
             held += sample.nbytes
-            if held < self._kept_bytes or not samples:
+            if self._windows is not None or held < self._kept_bytes or not samples:
                 samples[place] = sample
-            if place and (time.perf_counter() - start > TRIAL_SECONDS or total > enough):
+            full = self._windows is not None and held >= self._kept_bytes
+            if place and (time.perf_counter() - start > TRIAL_SECONDS or total > enough or full):
                 break
         return samples, rows
 

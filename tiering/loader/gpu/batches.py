@@ -219,14 +219,17 @@ class GpuBatches(BatchMaker):
             self.device.begin_thread()
             sampler, seeds = self.sampler, plan[index]
             if not isinstance(sampler, GpuSampler):
-                return self.sample(plan, epoch, index)
+                return on_host(index)
             with self.times.work("sampling"):
                 batch, ready = sampler.sample(seeds, epoch=epoch, batch=index)
                 batch = replace(batch, seed_type=self.seed_type)
                 return GpuSample(batch, ready, seeds[self.seed_type], sampler.fetch_ids(batch, types) if types else {})
 
         workers = 1 if isinstance(self.sampler, GpuSampler) else self.workers
-        with sampling_stage(self.lookahead, epoch, order, len(plan), draw, workers) as (sampling, ahead):
+        with (
+            self.sampling(plan, epoch, order) as on_host,
+            sampling_stage(self.lookahead, epoch, order, len(plan), draw, workers) as (sampling, ahead),
+        ):
             slots: GpuSlots | None = None
             if ahead is not None and self.lookahead is not None and self.lookahead.buffer is not None:
                 tables = {t: source for t, source in self.features.items() if isinstance(source, GpuFeatures)}

@@ -163,10 +163,14 @@ struct ListFiles {
   int64_t room = 0;  // bytes that the batches of a window may take together; one batch is sampled in any case
 };
 
+/// What a window of batches returns, beside counts.
+enum class Wanted { nothing, unique_nodes, edges, positions };  // positions: edges, too
+
 /// A window of batches that were sampled together.
 struct SampledWindow {
-  int64_t size = 0, next_size = 0;  // batches; batches that memory has room for in the next window
-  std::vector<std::vector<GrowingArray<int64_t>>> nodes;  // per batch and type, on request: different ids
+  int64_t size = 0, next_size = 0;                          // batches; batches that the next window has room for
+  int64_t reads = 0, read_bytes = 0, read_nanoseconds = 0;  // of lists
+  std::vector<SampledBatch> batches;                        // what is wanted of each: unique nodes alone, or all
 };
 
 /// Edge weights as running sums in whole numbers, so that no rounding can take an edge of weight 0 or one that is taken
@@ -196,11 +200,11 @@ class Sampler {
   void count_accesses(const EpochSeeds& seeds, uint64_t epoch, int64_t first, int64_t last, const AccessCounts& counts,
                       int threads);
 
-  /// Samples a window of up to `size` batches from `first` on, and before `last`, as many as memory has room for: each
-  /// page of the files' lists is read once a hop. Adds to `counts`, if given, and returns unique nodes where `want_nodes`.
-  /// For the rules uniform and replacement, without times and not induced.
-  SampledWindow sample_window(const EpochSeeds& seeds, uint64_t epoch, int64_t first, int64_t last, int64_t size,
-                              const AccessCounts* counts, const ListFiles& files, bool want_nodes);
+  /// Samples a window: the first `size` of the batches with these seeds and numbers, or as many as memory has room for.
+  /// Each page of the files' lists is read once a hop. Adds to `counts`, if given. For the rules uniform and replacement,
+  /// without times and not induced.
+  SampledWindow sample_window(const EpochSeeds& seeds, uint64_t epoch, std::span<const int64_t> numbers, int64_t size,
+                              const AccessCounts* counts, const ListFiles& files, Wanted wanted);
 
   const SamplerConfig& config() const { return config_; }
 

@@ -1,0 +1,131 @@
+"""Windows of a loader's batches: sampled together, with neighbor lists read from their files in order."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from tiering.errors import TieringError
+from tiering.loader.process import ForkLock
+from tiering.sampling import SampledBatch, Sampler
+from tiering.sampling.base import ListFiles, WindowReads
+from tiering.sampling.lists import bytes_around, list_files, read_at_random
+
+MAX_BATCHES = 64
+LEAST_BYTES = 16 << 20  # lists that are smaller are read again sooner than windows of batches are planned
+_SHARE = 1 / 4  # of the memory, for windows at most: more is worth more to rows
+_IN_WORK = 2 / 3  # of a window's memory: while a window is sampled, the batches of the window before are used
+_BATCH_FACTOR = 4  # bytes of a batch in windows per byte of its nodes and edges
+Sampled: TypeAlias = tuple[list[SampledBatch], int]  # batches, and how many the next window has room for
+
+
+@dataclass
+class ListWindows:
+    """Windows of batches of one loader, and what reading lists has cost."""
+
+    files: list[str]
+    nbytes: int  # bytes of all lists
+    limit: int  # bytes of windows at most
+    room: int  # bytes of windows
+    least: int = 0  # bytes of a window of one batch
+    most: int = MAX_BATCHES  # batches of a window
+    reads: WindowReads = field(default_factory=WindowReads)
+    largest: int = 0  # batches of the largest window
+    _lock: ForkLock = field(default_factory=ForkLock, repr=False)
+
+    @classmethod
+    def find(cls, sampler: Sampler, page_cache: int, left: int) -> ListWindows | None:
+        """Return the windows of a loader, of whose memory `left` bytes are free, and `page_cache` for mapped files.
+
+        ``None`` where that holds the lists, or where windows cannot read them: then the kernel is told not to read
+        ahead, with one note.
+        """
+        nbytes = sum(int(sampler.graph.csc(relation)[1].nbytes) for relation in sampler.relations)
+        spare = max(0, page_cache - bytes_around(sampler))
+        if nbytes <= max(LEAST_BYTES, spare):
+            return None
+        if (files := list_files(sampler)) is not None:
+            return cls(files, nbytes, limit := int(_SHARE * left), limit)
+        read_at_random(sampler, nbytes, spare)
+        return None
+
+    def fit(self, batch_bytes: int, most: int, processes: int) -> None:
+        """Take memory for one batch of so many bytes now, later for up to `most`."""
+        self.most, self.least = most, _BATCH_FACTOR * batch_bytes
+        self.limit = max(self.least, min(self.limit // processes, most * self.least))
+        self.room = self.least
+
+    def grow(self, spare: int) -> int:
+        """Take up to `spare` bytes more, as far as windows need them; returns how many."""
+        before, self.room = self.room, min(self.limit, self.room + max(0, spare))
+        return self.room - before
+
+    def sample(self, sampler: Sampler, seeds: Sequence[Any], batches: Sequence[int], size: int, **key: Any) -> Sampled:
+        """Sample a window of at most `size` of some batches; see `Sampler.sample_window`."""
+        lists = ListFiles(self.files, int(_IN_WORK * self.room))
+        made, following, cost = sampler.sample_window(seeds, batches, lists, size, **key)
+        with self._lock:
+            self.reads, self.largest = self.reads + cost, max(self.largest, len(made))
+        return made, min(following, self.most)
+
+    def reset(self) -> None:
+        """Begin counting at zero."""
+        with self._lock:
+            self.reads, self.largest = WindowReads(), 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the counters, JSON types only."""
+        found = self.reads
+        return {
+            "batches": found.batches, "reads": found.reads, "read_bytes": found.nbytes,
+            "read_seconds": found.nanoseconds * 1e-9, "largest_window": self.largest,
+        }  # fmt: skip
+
+
+class WindowedBatches:
+    """The batches of one epoch, by windows that grow: a thread samples one while the one before is used.
+
+    Called with the numbers of batches in `order`, each is sampled once; any other batch is sampled by itself. A window
+    that fails is sampled again batch by batch, so that the error comes with the batch that has it.
+    """
+
+    def __init__(self, sample: Callable[[Sequence[int], int], Sampled], order: Sequence[int]) -> None:
+        self._sample, self._order = sample, order
+        self._places = {batch: place for place, batch in enumerate(order)}
+        self._ready: dict[int, SampledBatch] = {}
+        self._begin, self._size = 0, 1  # place of the next window, and its batches at most
+        self._pending: Future[Sampled] | None = None
+        self._lock, self._pool = threading.Lock(), ThreadPoolExecutor(1, thread_name_prefix="tiering-windows")
+
+    def __call__(self, batch: int) -> SampledBatch:
+        """Return a batch; several threads may ask."""
+        with self._lock:
+            while batch not in self._ready and self._places.get(batch, -1) >= self._begin:
+                self._collect()
+            found = self._ready.pop(batch, None)
+        return self._sample([batch], 1)[0][0] if found is None else found
+
+    def close(self) -> None:
+        """Wait until no window is being sampled."""
+        self._pool.shutdown(cancel_futures=True)
+
+    def _collect(self) -> None:
+        """Wait for a window, and begin the next."""
+        pending, self._pending = self._pending or self._submit(), None
+        try:
+            made, size = pending.result()
+        except TieringError:
+            if self._size == 1:
+                raise
+            self._size = 1
+            return
+        self._ready.update((batch.batch, batch) for batch in made)
+        self._begin, self._size = self._begin + len(made), size
+        if self._begin < len(self._order):
+            self._pending = self._submit()
+
+    def _submit(self) -> Future[Sampled]:
+        return self._pool.submit(self._sample, self._order[self._begin : self._begin + self._size], self._size)
