@@ -56,6 +56,7 @@ REPORTS = {
     "loader": ("loader", "epochs of the loader in little memory, against memory maps"),
     "frameworks": ("frameworks", "epochs of the loaders for PyG and DGL, against the frameworks' own"),
     "inference": ("inference", "layer-wise inference in little memory, against memory maps"),
+    "adjacency": ("adjacency", "batches of lists that exceed memory, against maps; writes docs/internals/adjacency.md"),
     "lookahead": ("lookahead", "reading ahead against every simulated policy; writes docs/internals/lookahead.md"),
     "plan": ("plan", "epochs predicted by `tiering plan`, then measured by the loader; writes docs/plan.md"),
     "papers": ("papers.report", "figures of the papers behind the toolkit made again; writes docs/papers.md"),

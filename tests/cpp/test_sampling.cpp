@@ -100,7 +100,8 @@ void test_counts(const SamplerConfig& config) {
         CHECK(window.reads > 0 && window.read_bytes >= 4096 * window.reads);
         for (int64_t i = 0; i < window.size; ++i) {
           const int64_t number = b + i;
-          const auto alone = sampler.sample({{papers.data() + 30 * number, 30}, {}}, 2, static_cast<uint64_t>(number), true);
+          const auto alone =
+              sampler.sample({{papers.data() + 30 * number, 30}, {}}, 2, static_cast<uint64_t>(number), true);
           check_equal(window.batches[static_cast<size_t>(i)], alone);
         }
         b += window.size;

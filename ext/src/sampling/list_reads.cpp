@@ -31,12 +31,10 @@ void ListReads::read(const std::vector<std::pair<int64_t, int64_t>>& ranges, int
   engine_->start(reads_, *this);
   engine_->finish();
   nanoseconds_ += std::chrono::nanoseconds(std::chrono::steady_clock::now() - begin).count();
+  runs_ = other_ = {};
+  reads_ = {};
+  parts_ = {};
   if (bad_place_ >= 0) throw_bad_index(bad_place_, bad_id_, num_src_);
-}
-
-int64_t ListReads::bytes() const {
-  return static_cast<int64_t>((runs_.capacity() + other_.capacity()) * sizeof(Run) + reads_.capacity() * sizeof(Read) +
-                              parts_.capacity() * sizeof(Part));
 }
 
 void ListReads::add_to(SampledWindow& window) const {

@@ -15,9 +15,6 @@ class ListReads final : private ReadSink {
   /// Replaces the places [begin, end) of each range of `places`. Throws IoError, or that an id is no node.
   void read(const std::vector<std::pair<int64_t, int64_t>>& ranges, int64_t* places);
 
-  /// Memory of the plan of the last read.
-  int64_t bytes() const;
-
   /// Adds the reads so far to the totals of a window.
   void add_to(SampledWindow& window) const;
 

@@ -16,12 +16,13 @@ struct Draft {
   };
 
   uint64_t number = 0;
-  int64_t keys = 0;  // bound of the tables' keys, of disjoint batches
+  int64_t first = 0;  // what this hop has chosen begins there
+  int64_t keys = 0;   // bound of the tables' keys, of disjoint batches
   int id_bits = 0;
   std::vector<GrowingArray<int64_t>> nodes;     // per type
   std::vector<std::vector<int64_t>> num_nodes;  // as of the workspace, likewise
   std::vector<Frontiers> frontiers;
-  std::vector<Part> parts;  // per relation: what this hop has chosen
+  std::vector<Part> parts;                      // per relation: what this hop has chosen
   std::vector<std::vector<SampledEdges>> hops;  // on request
 };
 
@@ -50,7 +51,7 @@ class Sampler::Window {
   }
 
   /// Samples batches of these seeds and numbers, as many as memory has room for; returns how many. `deliver` sees the
-  /// workspace with each batch, in order, and its edges, if they are wanted.
+  /// workspace with each batch, the last first, and its edges, if they are wanted.
   template <typename Deliver>
   int64_t run(const EpochSeeds& seeds, uint64_t epoch, std::span<const int64_t> numbers, Deliver deliver) {
     for (size_t i = 0; i < numbers.size(); ++i)
@@ -61,7 +62,7 @@ class Sampler::Window {
       for (auto& ranges : ranges_) ranges.clear();
       for (size_t i = 0; i < drafts_.size(); ++i) {
         choose(drafts_[i], epoch, hop);
-        if (used(true) > room_) drafts_.resize(i + 1);  // the others come with the next window
+        if (used() > room_) drafts_.resize(i + 1);  // the others come with the next window
       }
       if (wanted_ == Wanted::positions) {
         work_.scratch.ids.resize(work_.scratch.places.size());
@@ -70,11 +71,14 @@ class Sampler::Window {
       for (size_t r = 0; r < reads_.size(); ++r)
         if (!ranges_[r].empty())
           about(config_.relations[r].label(r), [&] { reads_[r]->read(ranges_[r], work_.scratch.places.data()); });
-      peak_ = std::max(peak_, used(false) / std::max<int64_t>(static_cast<int64_t>(drafts_.size()), 1));
-      for (Draft& draft : drafts_) {
+      peak_ = std::max(peak_, used() / std::max<int64_t>(static_cast<int64_t>(drafts_.size()), 1));
+      for (size_t i = drafts_.size(); i-- > 0;) {  // from the end, as ids give way to the edges that they become
+        Draft& draft = drafts_[i];
         look_up(draft, epoch, hop);
         if (hop + 1 == config_.fanouts.size()) deliver(work_, draft.hops);
         put_back(draft);
+        for (auto* array : {&work_.scratch.places, &work_.scratch.ids})
+          array->shrink(std::min(array->size(), draft.first));
       }
     }
     return static_cast<int64_t>(drafts_.size());
@@ -127,6 +131,7 @@ class Sampler::Window {
     exchange(draft);
     work_.begin_hop();
     draft.parts.assign(config_.relations.size(), {});
+    draft.first = work_.scratch.places.size();
     for (size_t r = 0; r < config_.relations.size(); ++r) {
       if (!work_.samples(hop, r)) continue;
       HopTask task = work_.task_of(hop, r, epoch, draft.number, false, nullptr);
@@ -172,22 +177,21 @@ class Sampler::Window {
     work_.num_nodes.push_back(work_.sizes());
   }
 
-  /// Bytes that a hop's look-up adds for each place at most, and the batches keep: a node, two ends, twice a position.
-  int64_t kept_per_edge() const { return wants_edges() ? wanted_ == Wanted::positions ? 32 : 16 : 0; }
-
-  /// Memory of the window's batches; `ahead`: with the plan of reads that follows.
-  int64_t used(bool ahead) const {
+  /// Memory of the window's batches: what they keep, and in addition the larger of what choosing and reading take, and
+  /// what looking up adds at most.
+  int64_t used() const {
     constexpr int64_t kReadOfList = 48;  // two runs, and the share of a read
-    int64_t bytes = work_.scratch.places.bytes() + work_.scratch.taken.bytes();
+    int64_t bytes = 0;
     for (const Draft& draft : drafts_) {
       for (const auto& nodes : draft.nodes) bytes += nodes.bytes();
       for (const auto& hop : draft.hops)
         for (const auto& edges : hop) bytes += edges.src.bytes() + edges.dst.bytes() + edges.positions.bytes();
     }
-    bytes += kept_per_edge() * work_.scratch.places.size();
-    if (ahead) return bytes + kReadOfList * work_.scratch.taken.size();
-    for (const auto& reads : reads_) bytes += reads ? reads->bytes() : 0;
-    return bytes;
+    const HopScratch& scratch = work_.scratch;
+    const int64_t copies = wanted_ == Wanted::positions ? 2 : 1;
+    const int64_t chosen = copies * scratch.places.bytes() + scratch.taken.bytes() + kReadOfList * scratch.taken.size();
+    const int64_t nodes = wanted_ == Wanted::nothing ? 0 : 8, edges = wants_edges() ? 8 * copies : 0;
+    return bytes + std::max(chosen, (nodes + edges) * scratch.places.size() + scratch.taken.bytes());
   }
 
   const SamplerConfig& config_;
@@ -222,6 +226,7 @@ SampledWindow Sampler::sample_window(const EpochSeeds& seeds, uint64_t epoch, st
       result.batches.back().hops = std::move(hops);
     }
   });
+  std::reverse(result.batches.begin(), result.batches.end());
   result.next_size = window.next_size(result.size);
   window.add_reads(result);
   return result;

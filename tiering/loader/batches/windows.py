@@ -17,8 +17,8 @@ from tiering.sampling.lists import bytes_around, list_files, read_at_random
 MAX_BATCHES = 64
 LEAST_BYTES = 16 << 20  # lists that are smaller are read again sooner than windows of batches are planned
 _SHARE = 1 / 4  # of the memory, for windows at most: more is worth more to rows
-_IN_WORK = 2 / 3  # of a window's memory: while a window is sampled, the batches of the window before are used
-_BATCH_FACTOR = 4  # bytes of a batch in windows per byte of its nodes and edges
+_IN_WORK = 1 / 2  # of a window's memory: while a window is sampled, the batches of the window before are used
+_BATCH_FACTOR = 2.5  # bytes of a batch in windows per byte of its nodes and edges
 Sampled: TypeAlias = tuple[list[SampledBatch], int]  # batches, and how many the next window has room for
 
 
@@ -54,7 +54,7 @@ class ListWindows:
 
     def fit(self, batch_bytes: int, most: int, processes: int) -> None:
         """Take memory for one batch of so many bytes now, later for up to `most`."""
-        self.most, self.least = most, _BATCH_FACTOR * batch_bytes
+        self.most, self.least = most, int(_BATCH_FACTOR * batch_bytes)
         self.limit = max(self.least, min(self.limit // processes, most * self.least))
         self.room = self.least
 

@@ -45,6 +45,11 @@ class GrowingArray {
     if (size > capacity_) grow(size);
     size_ = size;
   }
+  /// Sets a smaller size, and gives back memory beyond it.
+  void shrink(int64_t size) {
+    size_ = size;
+    if (capacity_ > std::max<int64_t>(size, 64)) grow(size);
+  }
 
  private:
   void swap(GrowingArray& other) noexcept {
