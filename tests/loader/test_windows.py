@@ -14,6 +14,7 @@ from tight_memory import GRAPHS, spare, tight_loader, wide_graph
 from tiering.errors import InputError, StorageError
 from tiering.loader.batches import windows as windowed
 from tiering.loader.batches.pipeline import StageError
+from tiering.readahead import memory
 from tiering.sampling.base import Sampler
 
 
@@ -32,7 +33,7 @@ def exceed(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
         made.append([batch.batch for batch in found[0]])
         return found
 
-    monkeypatch.setattr(windowed, "LEAST_BYTES", 0)
+    monkeypatch.setattr(memory, "LEAST_LISTS", 0)
     monkeypatch.setattr(windowed, "bytes_around", lambda sampler: 1 << 62)
     monkeypatch.setattr(Sampler, "sample_window", sample_window)
     return made
@@ -83,10 +84,10 @@ def test_batches_are_those_of_memory(kit, build, options, request, graph, more, 
 def test_windows_keep_to_their_memory(layout, options, exceed):
     """Little memory: windows of few batches, the same batches."""
     loader = layout.loader(**options, features="memory")
-    loader.windows.room = 1
+    loader.windows.memory.room = 1
     assert [batch.index for batch in loader.epoch(0)] == list(range(len(loader)))
     assert set(map(len, exceed)) == {1}
-    loader.windows.room, loader.windows.most = 1 << 30, 5
+    loader.windows.memory.room, loader.windows.memory.most = 1 << 30, 5
     exceed.clear()
     assert [batch.index for batch in loader.epoch(0)] == list(range(len(loader)))
     assert [len(window) for window in exceed[:4]] == [1, 2, 4, 5]

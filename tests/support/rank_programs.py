@@ -28,6 +28,7 @@ from tiering.loader.gpu.batches import GpuSlots
 from tiering.loader.processes import server
 from tiering.loader.tables.resident import load_rows
 from tiering.loader.tables.ssd_buffer import SsdBuffer
+from tiering.readahead import memory
 
 BESIDE, BESIDE_OF_A_RANK = 2_400_000, 920_000
 """Bytes that small loaders of the tests need beside slots: once, and for the batches and samplers of each rank."""
@@ -105,7 +106,7 @@ class RankProcess:
 
     def lists_exceed_memory(self) -> None:
         """Sample by windows from now on."""
-        windows.LEAST_BYTES, windows.bytes_around = 0, lambda sampler: 1 << 62
+        memory.LEAST_LISTS, windows.bytes_around = 0, lambda sampler: 1 << 62
 
     def lists(self) -> Any:
         """What reading lists has cost the loader."""

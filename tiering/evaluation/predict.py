@@ -20,6 +20,7 @@ import numpy as np
 from tiering.codecs import AUTO, CODECS, DELIVERED
 from tiering.errors import InputError
 from tiering.evaluation.cache_order import FEATURES, IntArray, RowBytes, Rows, Score, competing_rows
+from tiering.evaluation.list_reads import ListReads
 from tiering.evaluation.options import PlanOptions
 from tiering.evaluation.predictions import EpochPredictions, PredictedEpoch
 from tiering.formats.encoded_rows import EncodedTable, encoded_table
@@ -31,9 +32,11 @@ from tiering.readahead.config import TRIAL_BATCHES, TRIAL_SECONDS, SsdTables, en
 from tiering.readahead.config import Rows as DiskRows
 from tiering.readahead.disk_speed import QueueDepth
 from tiering.readahead.disks import Disk, find_disk
-from tiering.readahead.memory import BatchMemory, BufferMemory, all_rows_fit, mapped_files, room_for_all
-from tiering.sampling import EpochPlan, Sampler, SamplingOptions, make_sampler
+from tiering.readahead.memory import BatchMemory, BufferMemory, WindowMemory, all_rows_fit, mapped_files, room_for_all
+from tiering.sampling import EpochPlan, SampledBatch, Sampler, SamplingOptions, make_sampler
 from tiering.sampling import batches as cut_batches
+from tiering.sampling.base import ListFiles
+from tiering.sampling.lists import window_lists
 from tiering.sampling.memory import batch_bytes
 from tiering.text.progress import progress
 from tiering.text.units import format_bytes, format_count, parse_size, parse_threads
@@ -48,6 +51,7 @@ LADDER, SPAN = 7, 32
 RESIDENT = FLOORS["trace"]  # bytes of a training process that has loaded torch, before its loader is made
 _WHOLE = 1 << 30  # bytes of a table whose rows are all simulated; to choose a window the loader takes fewer
 _STUDENT = 2.776  # 97.5 % quantile of Student's t with `RUNS` - 2 degrees of freedom
+_LISTED = 16  # batches of a trial whose lists are read by windows
 _CLOSE = 1.03  # ratio to which a least memory is found
 
 
@@ -117,7 +121,9 @@ def predict(
     positions = None if scores is None else _positions(graph, rows, scores, workers)
     if scores is None and graph.order is None:
         raise InputError(f"{graph.path}: expected a reordered graph, or scores to order its rows by; give --scores S")
-    sample = BatchSample.draw(sampler, how, Targets(seeds, times), rows, stored, positions, workers)
+    sample = BatchSample.draw(
+        sampler, how, Targets(seeds, times), rows, stored, positions, workers, budget.left() - need
+    )
     predictor = Predictor(sample, stored, disks, batches)
     sizes = sorted(map(_budget, asked.rows_in_memory), key=lambda size: size.limit) or predictor.ladder()
     found = EpochPredictions(
@@ -234,47 +240,69 @@ class BatchSample:
     nodes: int  # most of a batch
     edges: int
     mapped: int  # bytes of the graph's files that sampling has mapped
+    lists: ListReads | None  # ``None`` for lists that loaders map with any memory
 
     @classmethod
     def draw(
         cls, sampler: Sampler, how: SamplingOptions, seeds: Targets, rows: Rows,
-        stored: Sequence[StoredRows], positions: Mapping[str, Any] | None, threads: int,
+        stored: Sequence[StoredRows], positions: Mapping[str, Any] | None, threads: int, room: int,
     ) -> BatchSample:  # fmt: skip
-        """Sample the runs; each begins at another place of an epoch of its own."""
+        """Sample the runs; each begins at another place of an epoch of its own. `room`: bytes that windows may take."""
 
         def epoch(number: int) -> EpochPlan:
             return cut_batches(seeds.ids, how.batch_size, number, seed=how.seed, seed_time=seeds.times)
 
         def sample(plan: EpochPlan, number: int) -> tuple[list[DiskRows], IntArray, int, int, int]:
             ids, times = plan.seeds_of(number)
-            batch = sampler.sample(ids, epoch=plan.epoch, batch=number, seed_time=times)
+            return measured(sampler.sample(ids, epoch=plan.epoch, batch=number, seed_time=times))
+
+        def measured(batch: SampledBatch) -> tuple[list[DiskRows], IntArray, int, int, int]:
             kept, counts = _batch_rows(batch.unique_nodes, rows, stored, positions)
             nodes = sum(ids.size for ids in batch.nodes.values())
             return kept, counts, batch.nbytes, nodes, batch.num_edges
 
+        def window(files: ListFiles, plan: EpochPlan, first: int, last: int) -> Iterator[SampledBatch]:
+            size = 1
+            while first < last:
+                batches = range(first, min(last, first + size))
+                made, size, _ = sampler.sample_window(
+                    [plan[b] for b in batches], batches, files, size, epoch=plan.epoch
+                )
+                first += len(made)
+                yield from made
+
         plan, trial, start = epoch(0), list[tuple[list[DiskRows], IntArray, int, int, int]](), time.perf_counter()
-        count = len(plan)
-        while len(trial) < min(count, TRIAL_BATCHES) and time.perf_counter() - start < TRIAL_SECONDS:
+        count, files = len(plan), window_lists(sampler, room)
+        if files is not None:
+            trial = list(map(measured, window(files, plan, 0, min(count, _LISTED))))
+        while files is None and len(trial) < min(count, TRIAL_BATCHES) and time.perf_counter() - start < TRIAL_SECONDS:
             trial.append(sample(plan, len(trial)))
         length = max(LEAST_BATCHES, len(trial), math.ceil(SHARE * count / RUNS))
         length = count if count < 2 * length else length
 
-        def keys() -> Iterator[tuple[EpochPlan, int]]:
+        def keys() -> Iterator[tuple[EpochPlan, int, int]]:
             for run in range(RUNS):
-                plan, begin = epoch(run), run * (count - length) // (RUNS - 1)
-                yield from ((plan, begin + number) for number in range(0 if run else len(trial), length))
+                begin = run * (count - length) // (RUNS - 1)
+                yield epoch(run), begin + (0 if run else len(trial)), begin + length
+
+        def others(pool: ThreadPoolExecutor) -> Iterator[tuple[list[DiskRows], IntArray, int, int, int]]:
+            if files is not None:
+                return (measured(batch) for key in keys() for batch in window(files, *key))
+            numbered = ((plan, number) for plan, first, last in keys() for number in range(first, last))
+            return pool.map(lambda key: sample(*key), numbered)
 
         runs: list[list[list[DiskRows]]] = [[[] for _ in range(RUNS)] for _ in stored]
         sizes: list[tuple[Any, ...]] = []
         with ThreadPoolExecutor(threads) as pool, progress(RUNS * length, "sampling", "batch") as bar:
-            for number, (thinned, *size) in enumerate(chain(trial, pool.map(lambda key: sample(*key), keys()))):
+            for number, (thinned, *size) in enumerate(chain(trial, others(pool))):
                 for of_dtype, own in zip(runs, thinned, strict=True):
                     of_dtype[number // length].append(own)
                 sizes.append(tuple(size))
                 bar.update()
         mapped = sum(len(file) for _, file in mapped_files(cast("Graph", sampler.graph)))
         nodes, edges = (max(size[part] for size in sizes[: len(trial)]) for part in (2, 3))
-        return cls(length, len(trial), runs, sizes[0][0], sizes[0][1], nodes, edges, mapped)
+        lists = ListReads.count(sampler, plan, room)
+        return cls(length, len(trial), runs, sizes[0][0], sizes[0][1], nodes, edges, mapped, lists)
 
 
 @dataclass(frozen=True)
@@ -291,16 +319,27 @@ class Predictor:
         rows = int(self.sample.first @ np.array(self.stored[number].delivered))
         return BatchMemory.of(rows, self.sample.sampled)
 
-    def buffer_memory(self, number: int, disk: Disk) -> BufferMemory:
+    def windows(self, number: int, left: int) -> WindowMemory | None:
+        """Return the windows of a loader of whose memory so many bytes are left; ``None`` where lists are mapped."""
+        sample, rows = self.sample, self.stored[number].bytes
+        if sample.lists is None:
+            return None
+        return sample.lists.windows(left, sample.sampled, rows, rows + self.batch_memory(number).work, sample.mapped)
+
+    def buffer_memory(self, number: int, disk: Disk, windows: WindowMemory | None) -> BufferMemory:
         """Return the needs of the loader's buffer."""
         sample, depth = self.sample, QueueDepth.choose("auto", disk.speed, disk.drives).depth
         tables, outputs = self.stored[number].tables(disk.drives), self.batch_memory(number).outputs
-        return BufferMemory.of(tables, outputs, sample.mapped, sample.nodes, sample.edges, depth)
+        about = sample.nodes, sample.edges, depth
+        if windows is None:
+            return BufferMemory.of(tables, outputs, sample.mapped, *about)
+        mapped = sample.mapped - windows.lists
+        return BufferMemory.of(tables, outputs + windows.room, mapped, *about, workers=1, kept=sample.sampled)
 
     def limits(self, number: int, disk: Disk) -> tuple[int, int]:
         """Return the least memory of a loader, and that which holds all rows, in bytes."""
         everything = room_for_all(self.stored[number].bytes + self.batch_memory(number).work, self.sample.mapped)
-        least = min(everything, self.buffer_memory(number, disk).minimum)
+        least = min(everything, self.buffer_memory(number, disk, self.windows(number, 0)).minimum)
         return RESIDENT + least, RESIDENT + everything
 
     def ladder(self) -> list[Budget]:
@@ -329,10 +368,11 @@ class Predictor:
         """Predict the epochs after the first with the memory of `budget`: their medians."""
         stored, sample = self.stored[number], self.sample
         tables, scale = stored.tables(disk.drives), stored.tables(disk.drives).thinning
+        windows = self.windows(number, budget.left())
         base = PredictedEpoch(budget.limit, disk.name, stored.dtype, load_bytes=stored.bytes)
         if all_rows_fit(stored.bytes + self.batch_memory(number).work, sample.mapped, budget.left()):
-            return base
-        memory, runs = self.buffer_memory(number, disk), sample.runs[number]
+            return base if windows is None else self._with_lists(base, windows, disk)
+        memory, runs = self.buffer_memory(number, disk, windows), sample.runs[number]
         first = runs[0][: sample.trial]
         first = [tables.thinned(rows) for rows in first] if stored.whole else first
         trial = enough_batches(tables, budget.left(), first)
@@ -342,13 +382,25 @@ class Predictor:
                 f"{format_bytes(budget.limit - budget.left() + memory.minimum)} here for its process, batches and "
                 "reads; give more, or make batches smaller"
             )
+        if windows is not None:
+            memory = memory.with_windows(windows, budget)
         plan = memory.plan(tables, budget, trial, disk.speed)
         counted = 1 if stored.whole else scale
         costs = price_epochs(tables, plan.pools, runs, disk.speed, plan.choice, self.batches, counted)
         seconds, reads, read, hits = np.median([astuple(cost) for cost in costs], axis=0).tolist()
         error = _STUDENT * float(np.std([cost.seconds for cost in costs], ddof=1)) / math.sqrt(len(costs))
         figures = {"seconds": seconds, "error": error, "requests": reads, "bytes": read, "hit_rate": hits}
-        return replace(base, load_bytes=0, **figures, choice=plan.choice)
+        found = replace(base, load_bytes=0, **figures, choice=plan.choice)
+        return found if windows is None else self._with_lists(found, windows, disk)
+
+    def _with_lists(self, epoch: PredictedEpoch, windows: WindowMemory, disk: Disk) -> PredictedEpoch:
+        """Return an epoch with what reading lists by windows costs in addition."""
+        assert self.sample.lists is not None
+        reads, nbytes = (self.batches * each for each in self.sample.lists.of_batch(windows.batches))
+        return replace(
+            epoch, lists_window=windows.batches, lists_seconds=disk.speed.seconds(reads, nbytes), lists_bytes=nbytes,
+            lists_requests=reads,
+        )  # fmt: skip
 
     def least_memory(self, number: int, disk: Disk, seconds: float, steps: float) -> PredictedEpoch | None:
         """Return the epoch with least memory that takes at most `seconds`; ``None`` if `steps` alone take longer."""
@@ -360,12 +412,12 @@ class Predictor:
         best = predicted(high)
         if steps > seconds:
             return None
-        if (least := predicted(low)).seconds <= seconds:
+        if (least := predicted(low)).io_seconds <= seconds:
             return least
         while high > _CLOSE * low:
             middle = math.isqrt(low * high)
             found = predicted(middle)
-            low, high, best = (low, middle, found) if found.seconds <= seconds else (middle, high, best)
+            low, high, best = (low, middle, found) if found.io_seconds <= seconds else (middle, high, best)
         return best
 
 

@@ -26,18 +26,27 @@ class PredictedEpoch:
     memory: int  # bytes that the process of the loader may hold
     disk: str
     dtype: str
-    seconds: float = 0.0  # of I/O
+    seconds: float = 0.0  # of I/O for rows
     error: float = 0.0  # half of the 95 % interval of `seconds`, from repeated samples of batches
     requests: float = 0.0
     bytes: float = 0.0  # read from the disk
     hit_rate: float = 1.0  # fraction of the rows of batches that are not read for them
     load_bytes: int = 0  # of all rows, where all fit into memory: they are read once, before the first epoch
     choice: ReadaheadConfig | None = None  # window, horizon and gap of the loader; ``None`` where all rows fit
+    lists_window: int = 0  # batches that are sampled together, where lists exceed memory; 0: lists are mapped
+    lists_seconds: float = 0.0  # of I/O for lists
+    lists_requests: float = 0.0
+    lists_bytes: float = 0.0
 
     @property
     def all_fit(self) -> bool:
         """Whether all rows lie in memory."""
         return self.choice is None
+
+    @property
+    def io_seconds(self) -> float:
+        """Seconds of I/O for rows and lists, which one disk does one after the other."""
+        return self.seconds + self.lists_seconds
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -66,7 +75,7 @@ class EpochPredictions(Described):
 
     def epoch_seconds(self, epoch: PredictedEpoch) -> float:
         """Return the time of an epoch: that of reading or of training, whichever is longer, because they overlap."""
-        return max(epoch.seconds, self.step_total)
+        return max(epoch.io_seconds, self.step_total)
 
     def epoch_cost(self, epoch: PredictedEpoch) -> float:
         """Return what the machine costs during an epoch."""
@@ -84,18 +93,20 @@ class EpochPredictions(Described):
         Without `step_seconds` it is the point farthest below the chord of the curve (Satopaa et al., ICDCSW'11).
         """
         if self.step_seconds:
-            return next((epoch for epoch in epochs if epoch.seconds <= self.step_total), epochs[-1])
+            return next((epoch for epoch in epochs if epoch.io_seconds <= self.step_total), epochs[-1])
         first, last = epochs[0], epochs[-1]
 
         def below(epoch: PredictedEpoch) -> float:
             right = (epoch.memory - first.memory) / max(1, last.memory - first.memory)
-            return (first.seconds - epoch.seconds) / max(1e-12, first.seconds - last.seconds) - right
+            down = first.io_seconds - last.io_seconds
+            return (first.io_seconds - epoch.io_seconds) / max(1e-12, down) - right
 
         return max(epochs, key=below)
 
     def describe(self) -> list[Part]:
         """Return the table, the knee of each line in words, and the curves."""
         columns = ["memory", "disk", "stored as", "read", "requests", "hits", "I/O an epoch", "±"]
+        columns += ["I/O of lists an epoch", "batches sampled together"] * self._reads_lists
         columns += ["epoch"] * bool(self.step_seconds) + ["cost"] * (self.prices is not None)
         table = Table("Reading of an epoch, predicted", columns, [self._row(epoch) for epoch in self.epochs])
         words = [f"{label}: {'; '.join(self._words(epochs))}" for label, epochs in self.lines()]
@@ -103,12 +114,22 @@ class EpochPredictions(Described):
         share = f"{format_count(self.sampled)} sampled batches; an epoch has {format_count(self.batches)}"
         return [table, *words, *self._target_lines(), *figures, share, Plot("Predicted epoch by memory", self.draw)]
 
+    @property
+    def _reads_lists(self) -> bool:
+        """Whether memory does not hold the neighbor lists in some epoch."""
+        return any(epoch.lists_window for epoch in self.epochs)
+
     def _row(self, epoch: PredictedEpoch) -> list[str]:
         time, size = format_small_seconds(epoch.seconds), format_bytes(epoch.bytes)
         row = [format_bytes(epoch.memory), epoch.disk, epoch.dtype, size, format_count(round(epoch.requests))]
         row += [f"{100 * epoch.hit_rate:.1f} %", time, format_small_seconds(epoch.error)]
         if epoch.all_fit:
             row[3:] = ["all rows fit", "-", "100 %", "none", "-"]
+        if self._reads_lists:
+            mapped = not epoch.lists_window
+            row += ["in memory", "-"] if mapped else [
+                format_small_seconds(epoch.lists_seconds), format_count(epoch.lists_window)
+            ]  # fmt: skip
         row += [format_small_seconds(self.epoch_seconds(epoch))] if self.step_seconds else []
         return row + ([f"{self.epoch_cost(epoch):.3g} {self.prices.currency}"] if self.prices is not None else [])
 
@@ -116,14 +137,14 @@ class EpochPredictions(Described):
         """Yield what more memory brings, and where it stops to bring much."""
         knee, full = self.knee(epochs), next((epoch for epoch in epochs if epoch.all_fit), None)
         at, time = format_bytes(knee.memory), format_small_seconds(self.epoch_seconds(knee))
-        if self.step_seconds and knee.seconds > self.step_total:
+        if self.step_seconds and knee.io_seconds > self.step_total:
             steps = format_small_seconds(self.step_total)
             yield f"{at}: epoch {time}, bound by the disk at every size that was tried; steps alone take {steps}"
         elif self.step_seconds:
             bound = "the least that was tried" if knee is epochs[0] else f"below {at} it is bound by the disk"
             yield f"{at}: epoch {time}, bound by the steps; {bound}"
         elif knee is not epochs[0] and not knee.all_fit:
-            least = f"{format_small_seconds(epochs[0].seconds)} with {format_bytes(epochs[0].memory)}"
+            least = f"{format_small_seconds(epochs[0].io_seconds)} with {format_bytes(epochs[0].memory)}"
             yield f"the knee is at {at}: {time} of I/O an epoch, after {least}"
         if full is not None:
             load = format_small_seconds(full.load_bytes / self.disks[full.disk].speed.bytes_per_second)
@@ -136,7 +157,7 @@ class EpochPredictions(Described):
             if epoch is None:
                 yield f"{asked} takes faster steps: {format_small_seconds(self.step_total)} without reading"
             else:
-                read = "all rows lie in memory" if epoch.all_fit else f"{format_small_seconds(epoch.seconds)} of I/O"
+                read = "all rows lie in memory" if epoch.all_fit else f"{format_small_seconds(epoch.io_seconds)} of I/O"
                 yield f"{asked} takes {format_bytes(epoch.memory)}: {read}"
 
     def draw(self, figure: Any) -> None:

@@ -247,11 +247,11 @@ class Loader(Described):
         self.lookahead = Lookahead(artifact, tables_read, self.options, decision, self.layout.buffers, drives)
         return rows
 
-    def _find_windows(self, page_cache: int, left: int) -> ListWindows | None:
+    def _find_windows(self, left: int, page_cache: int | None = None) -> ListWindows | None:
         """Return the windows of batches sampled on the host; inference reads lists once, front to back."""
         if self._gpu_sampler is not None or hasattr(self.targets, "largest"):
             return None
-        return ListWindows.find(self.node_sampler, page_cache, left)
+        return ListWindows.find(self.node_sampler, left, page_cache)
 
     def _reading(self) -> ReadOptions:
         """Return the options of reading, with the depth that a model of the disks asks for."""

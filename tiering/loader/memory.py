@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import mmap
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tiering.errors import FormatError
 from tiering.formats.layout import Layout
-from tiering.loader.batches.windows import MAX_BATCHES, ListWindows
+from tiering.loader.batches.windows import ListWindows
 from tiering.loader.options import LoaderOptions
 from tiering.loader.processes.machine import MachineProcesses, ProcessRank
 from tiering.loader.processes.peers import PeerGroup
 from tiering.loader.tables.delivery import Delivery
 from tiering.loader.tables.ssd import preload_bytes
 from tiering.memory import Budget, parse_memory
-from tiering.readahead.memory import BatchMemory, all_rows_fit, mapped_files, page_cache_for
+from tiering.readahead.memory import BatchMemory, all_rows_fit, mapped_files
 from tiering.sampling import SampledBatch
 
 
@@ -38,7 +37,7 @@ class MemoryDecision:
 def decide_memory(
     layout: Layout,
     options: LoaderOptions,
-    find_windows: Callable[[int, int], ListWindows | None],
+    find_windows: Callable[[int], ListWindows | None],
     draw: Callable[[ListWindows | None], SampledBatch],
     cold: Sequence[str],
     rank: ProcessRank,
@@ -48,12 +47,12 @@ def decide_memory(
 ) -> MemoryDecision:
     """Decide how a loader with rows of the types `cold` on SSD uses its memory, estimated by a batch of `draw`.
 
-    Processes of a `group` decide the same for the same `targets`. `find_windows`: takes bytes for the page cache, and
-    all that are left. `gpu_kept_bytes`: of a sampler on a GPU.
+    Processes of a `group` decide the same for the same `targets`. `find_windows`: takes the bytes that are
+    left. `gpu_kept_bytes`: of a sampler on a GPU.
     """
     memory, on_gpu, machine = options.memory.memory, options.device.index is not None, None
-    budget, mapped, workers, processes = parse_memory(memory), 0, 1, 1 if group is None else group.size
-    windows = find_windows(page_cache_for(sys.maxsize, budget.left()), budget.left())
+    budget, mapped, workers = parse_memory(memory), 0, 1
+    windows = find_windows(budget.left())
     sample = draw(windows)
     if gpu_kept_bytes is None:  # sampling reads the adjacency through the page cache, whose size decides how fast
         workers, mapped = int(options.pipeline.workers), sum(len(file) for _, file in mapped_files(layout.graph))
@@ -80,9 +79,8 @@ def decide_memory(
     if windows is not None and fits and rows + work + mapped <= budget.left():
         windows = None
     if windows is not None:
-        of_quarter = 4 * budget.left() >= rows + windows.nbytes
-        windows.fit(sample.nbytes, MAX_BATCHES if of_quarter else MAX_BATCHES // 2, processes)
-        mapped, workers = mapped - windows.nbytes, 1
+        windows.memory.fit(sample.nbytes, rows)
+        mapped, workers = mapped - windows.memory.lists, 1
     return MemoryDecision(fits, budget, outputs, mapped, workers, gpu_kept_bytes, machine, windows)
 
 

@@ -6,7 +6,7 @@ import math
 import mmap
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tiering import native
@@ -30,6 +30,10 @@ from tiering.readahead.disk_speed import MAX_READ, DiskSpeed
 PREFETCH, WORKERS = 2, 2
 """Batches that a loader keeps ready, and its threads that sample, by default."""
 _MAPPED_SHARE = 1 / 3  # of memory, for files that sampling reads through the page cache
+LEAST_LISTS = 16 << 20  # bytes of lists; fewer are read again sooner than windows of batches are planned
+MAX_WINDOW = 64  # batches; half as many where memory holds less than a quarter of lists and rows
+_WINDOW_SHARE = 1 / 4  # of what is left beside batches, for windows at most: more is worth more to rows
+_BATCH_FACTOR = 2.5  # bytes of a batch in windows per byte of its nodes and edges
 LEAST_SLOTS = 64  # for rows of each size: parts of batches of a few rows each. Useful buffers have many more
 
 
@@ -62,6 +66,42 @@ def room_for_all(needed: int, mapped: int) -> int:
     return min(needed + mapped, math.ceil(needed / (1 - _MAPPED_SHARE)) + 1)
 
 
+@dataclass
+class WindowMemory:
+    """Memory of windows of batches, which read neighbor lists that memory does not hold, in bytes."""
+
+    lists: int  # of all lists
+    left: int  # of the loader's memory
+    room: int  # of windows now: the one that is sampled, and the one before it
+    least: int = 0  # of windows of one batch
+    most: int = MAX_WINDOW  # batches of a window
+
+    @classmethod
+    def find(cls, lists: int, beside: int, left: int, page_cache: int | None = None) -> WindowMemory | None:
+        """Return the windows of a loader of whose memory so much is left; ``None`` where lists stay mapped.
+
+        They do where the page cache (by default the part of `page_cache_for`) holds `lists` and what is mapped `beside`
+        them, and where they are small.
+        """
+        cached = int(_MAPPED_SHARE * left) if page_cache is None else page_cache
+        return None if lists <= max(LEAST_LISTS, cached - beside) else cls(lists, left, int(_WINDOW_SHARE * left))
+
+    def fit(self, batch_bytes: int, rows: int) -> None:
+        """Take memory for one batch now, of so many bytes; `rows`: bytes of all rows."""
+        self.least, whole = int(_BATCH_FACTOR * batch_bytes), 4 * self.left >= rows + self.lists
+        self.room, self.most = self.least, MAX_WINDOW if whole else MAX_WINDOW // 2
+
+    def grow(self, spare: int) -> int:
+        """Take up to `spare` bytes more, as far as windows need them; returns how many."""
+        before, self.room = self.room, max(self.room, min(self.most * self.least, self.room + spare))
+        return self.room - before
+
+    @property
+    def batches(self) -> int:
+        """Batches of a window, about; real ones are bounded by the memory that they take."""
+        return max(1, min(self.most, self.room // max(1, self.least)))
+
+
 @dataclass(frozen=True)
 class BufferMemory:
     """The needs of a buffer for rows of the ssd tier, and what takes memory in addition, in bytes."""
@@ -92,9 +132,14 @@ class BufferMemory:
         """Room that the smallest buffer takes, with batches to come."""
         return math.ceil((self.fixed + self.least) / (1 - KNOWN_SHARE - NUMBERS_SHARE))
 
-    def spare(self, budget: Budget) -> int:
+    def _spare(self, budget: Budget) -> int:
         """Return what a budget has beyond the minimum."""
         return max(0, int(budget.left() * (1 - KNOWN_SHARE - NUMBERS_SHARE)) - self.fixed - self.least)
+
+    def with_windows(self, windows: WindowMemory, budget: Budget, processes: int = 1) -> BufferMemory:
+        """Let the windows of all processes grow into their share of what is spare, and return the needs with that."""
+        grown = processes * windows.grow(int(_WINDOW_SHARE * self._spare(budget)) // processes)
+        return replace(self, fixed=self.fixed + grown)
 
     def plan(
         self, tables: SsdTables, budget: Budget, batches: Sequence[Rows], speed: DiskSpeed,
@@ -116,7 +161,7 @@ class BufferMemory:
 
         numbers = int(NUMBERS_SHARE * left)
         if self.kept:
-            numbers = min(int(BATCHES_SHARE * left), numbers + self.spare(budget) // 2)
+            numbers = min(int(BATCHES_SHARE * left), numbers + self._spare(budget) // 4)
         known = max_known(numbers, batches, scale, self.kept)
         choice = choose_config(tables, pools(numbers), batches, speed, windows, known, scale)
         if windows is None and choice.window < UNLIMITED:  # what is not known ahead is the buffer's

@@ -33,6 +33,11 @@ def window_lists(sampler: Sampler, room: int) -> ListFiles | None:
     return None
 
 
+def lists_bytes(sampler: Sampler) -> int:
+    """Return the bytes of all neighbor lists."""
+    return sum(int(sampler.graph.csc(relation)[1].nbytes) for relation in sampler.relations)
+
+
 def bytes_around(sampler: Sampler) -> int:
     """Return the bytes of what stays in memory beside lists: where lists begin, and keys of random numbers."""
     graph = sampler.graph

@@ -266,7 +266,7 @@ class Lookahead:
             self.choice, self.buffer = self._client.choice, self._client
             self._kept_bytes = min(self._kept_bytes, self._client.kept_bytes)
             if self._windows is not None:
-                self._windows.room = self._client.kept_bytes
+                self._windows.memory.room = self._client.kept_bytes
             yield shared, trial
 
     def _offer(
@@ -282,7 +282,7 @@ class Lookahead:
             raise
         assert self.choice is not None and isinstance(self.buffer, SsdBuffer)
         client.memory = self.buffer.memory
-        kept_bytes = self._known // machine.size if self._windows is None else self._windows.room
+        kept_bytes = self._known // machine.size if self._windows is None else self._windows.memory.room
         server.offered = (self.buffer, self.choice, kept_bytes)
         return {place // machine.size: sampled for place, sampled in trial.items() if place % machine.size == 0}
 
@@ -316,7 +316,7 @@ class Lookahead:
             self._buffers[self._key] = buffer
         else:
             if self._windows is not None:
-                self._windows.grow(self._decision.budget.left() // 4)
+                self._windows.memory.grow(self._decision.budget.left() // 4)
             most = max_known(buffer.numbers_bytes, rows, scale, self._batch_bytes(samples))
             self.choice = choose_config(tables, buffer.pools, rows, self.speed, windows, most, scale)
         self.buffer = buffer
@@ -333,15 +333,12 @@ class Lookahead:
         processes = 1 if decision.machine is None else decision.machine.size
         nodes = max(sum(ids.size for ids in s.nodes.values()) for s in samples.values())
         edges = max(sum(e.src.size for hop in s.hops for e in hop.values()) for s in samples.values())
-        outputs = decision.output_bytes + (0 if windows is None else processes * windows.room)
+        outputs = decision.output_bytes + (0 if windows is None else processes * windows.memory.room)
         needs = BufferMemory.of(
             self.tables, outputs, decision.mapped_bytes, nodes, edges, self.depth.depth, decision.workers, processes,
             self._batch_bytes(samples),
         )  # fmt: skip
-        if windows is None:
-            return needs
-        grown = processes * windows.grow(needs.spare(decision.budget) // (2 * processes))  # the rest is for rows
-        return replace(needs, fixed=needs.fixed + grown)
+        return needs if windows is None else needs.with_windows(windows.memory, decision.budget, processes)
 
     def _batch_bytes(self, samples: Mapping[int, Sampled]) -> int:
         """Return the bytes that each batch known ahead takes beside its rows' numbers."""

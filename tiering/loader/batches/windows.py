@@ -10,15 +10,12 @@ from typing import Any, TypeAlias
 
 from tiering.errors import TieringError
 from tiering.loader.process import ForkLock
+from tiering.readahead.memory import WindowMemory
 from tiering.sampling import SampledBatch, Sampler
 from tiering.sampling.base import ListFiles, WindowReads
-from tiering.sampling.lists import bytes_around, list_files, read_at_random
+from tiering.sampling.lists import bytes_around, list_files, lists_bytes, read_at_random
 
-MAX_BATCHES = 64
-LEAST_BYTES = 16 << 20  # lists that are smaller are read again sooner than windows of batches are planned
-_SHARE = 1 / 4  # of the memory, for windows at most: more is worth more to rows
-_IN_WORK = 1 / 2  # of a window's memory: while a window is sampled, the batches of the window before are used
-_BATCH_FACTOR = 2.5  # bytes of a batch in windows per byte of its nodes and edges
+_IN_WORK = 1 / 2  # of windows' memory: while a window is sampled, the batches of the window before are used
 Sampled: TypeAlias = tuple[list[SampledBatch], int]  # batches, and how many the next window has room for
 
 
@@ -27,49 +24,32 @@ class ListWindows:
     """Windows of batches of one loader, and what reading lists has cost."""
 
     files: list[str]
-    nbytes: int  # bytes of all lists
-    limit: int  # bytes of windows at most
-    room: int  # bytes of windows
-    least: int = 0  # bytes of a window of one batch
-    most: int = MAX_BATCHES  # batches of a window
+    memory: WindowMemory
     reads: WindowReads = field(default_factory=WindowReads)
     largest: int = 0  # batches of the largest window
     _lock: ForkLock = field(default_factory=ForkLock, repr=False)
 
     @classmethod
-    def find(cls, sampler: Sampler, page_cache: int, left: int) -> ListWindows | None:
-        """Return the windows of a loader, of whose memory `left` bytes are free, and `page_cache` for mapped files.
+    def find(cls, sampler: Sampler, left: int, page_cache: int | None = None) -> ListWindows | None:
+        """Return the windows of a loader, as `WindowMemory.find` decides.
 
-        ``None`` where that holds the lists, or where windows cannot read them: then the kernel is told not to read
-        ahead, with one note.
+        ``None``, too, where windows cannot read the lists: then the kernel is told not to read ahead, with one note.
         """
-        nbytes = sum(int(sampler.graph.csc(relation)[1].nbytes) for relation in sampler.relations)
-        spare = max(0, page_cache - bytes_around(sampler))
-        if nbytes <= max(LEAST_BYTES, spare):
-            return None
-        if (files := list_files(sampler)) is not None:
-            return cls(files, nbytes, limit := int(_SHARE * left), limit)
-        read_at_random(sampler, nbytes, spare)
+        nbytes = lists_bytes(sampler)
+        memory = WindowMemory.find(nbytes, bytes_around(sampler), left, page_cache)
+        if memory is not None and (files := list_files(sampler)) is not None:
+            return cls(files, memory)
+        if memory is not None:
+            read_at_random(sampler, nbytes, left)
         return None
-
-    def fit(self, batch_bytes: int, most: int, processes: int) -> None:
-        """Take memory for one batch of so many bytes now, later for up to `most`."""
-        self.most, self.least = most, int(_BATCH_FACTOR * batch_bytes)
-        self.limit = max(self.least, min(self.limit // processes, most * self.least))
-        self.room = self.least
-
-    def grow(self, spare: int) -> int:
-        """Take up to `spare` bytes more, as far as windows need them; returns how many."""
-        before, self.room = self.room, min(self.limit, self.room + max(0, spare))
-        return self.room - before
 
     def sample(self, sampler: Sampler, seeds: Sequence[Any], batches: Sequence[int], size: int, **key: Any) -> Sampled:
         """Sample a window of at most `size` of some batches; see `Sampler.sample_window`."""
-        lists = ListFiles(self.files, int(_IN_WORK * self.room))
+        lists = ListFiles(self.files, int(_IN_WORK * self.memory.room))
         made, following, cost = sampler.sample_window(seeds, batches, lists, size, **key)
         with self._lock:
             self.reads, self.largest = self.reads + cost, max(self.largest, len(made))
-        return made, min(following, self.most)
+        return made, min(following, self.memory.most)
 
     def reset(self) -> None:
         """Begin counting at zero."""

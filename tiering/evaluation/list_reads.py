@@ -1,0 +1,54 @@
+"""Reads of neighbor lists that exceed memory, counted for windows of sampled batches."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tiering.evaluation.cache_order import IntArray
+from tiering.readahead.memory import LEAST_LISTS, MAX_WINDOW, WindowMemory
+from tiering.sampling import EpochPlan, Sampler
+from tiering.sampling.base import ListFiles
+from tiering.sampling.lists import bytes_around, list_files, lists_bytes
+
+_FACTOR, _SECONDS = 4, 5.0  # between two sizes of windows; after so much time no larger ones are tried
+
+
+@dataclass(frozen=True)
+class ListReads:
+    """Lists of a graph, and what a batch reads of them by the size of its window."""
+
+    nbytes: int  # of all lists
+    beside: int  # bytes that stay in memory beside them
+    costs: Sequence[tuple[int, float, float]]  # batches of a window, ascending; reads and bytes of a batch
+
+    @classmethod
+    def count(cls, sampler: Sampler, plan: EpochPlan, room: int) -> ListReads | None:
+        """Sample windows of several sizes within `room` bytes; ``None`` for few lists, or such as stay mapped."""
+        nbytes, files = lists_bytes(sampler), list_files(sampler)
+        if nbytes <= LEAST_LISTS or files is None:
+            return None
+        costs, size, start = list[tuple[int, float, float]](), 1, time.perf_counter()
+        while True:
+            seeds: list[Mapping[str, IntArray]] = [plan[batch] for batch in range(min(size, len(plan)))]
+            made, _, cost = sampler.sample_window(seeds, range(len(seeds)), ListFiles(files, room), size)
+            costs.append((len(made), cost.reads / len(made), cost.nbytes / len(made)))
+            if len(made) < size or size >= MAX_WINDOW or time.perf_counter() - start > _SECONDS:
+                return cls(nbytes, bytes_around(sampler), costs)
+            size *= _FACTOR
+
+    def windows(self, left: int, batch_bytes: int, rows: int, needed: int, mapped: int) -> WindowMemory | None:
+        """Return the windows of a loader; ``None`` where it maps the lists.
+
+        `left`: bytes of its memory; `rows`: of all rows; `needed`: of rows and batches; `mapped`: of mapped files.
+        """
+        windows = WindowMemory.find(self.nbytes, self.beside, left)
+        if windows is None or needed + mapped <= left:
+            return None
+        windows.fit(batch_bytes, rows)
+        return windows
+
+    def of_batch(self, size: int) -> tuple[float, float]:
+        """Return reads and bytes of a batch in windows of a size, by the largest not above it that was tried."""
+        return max((cost for cost in self.costs if cost[0] <= size), default=self.costs[0])[1:]
