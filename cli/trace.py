@@ -51,7 +51,12 @@ def trace_command(
                     break
             seconds, stats = time.perf_counter() - start, loader.stats()
             choice, depth = None if loader.lookahead is None else loader.lookahead.choice, loader.queue_depth
-            plans = {"choice": choice and asdict(choice), "queue_depth": depth and asdict(depth)}
+            lists = loader.lists_speed()
+            plans = {
+                "lists_disk": lists and lists.as_dict(),
+                "choice": choice and asdict(choice),
+                "queue_depth": depth and asdict(depth),
+            }
             found.append({"epoch": epoch, "seconds": seconds, "first_batch": first, **stats.as_dict(), **plans})
             if call.json:
                 continue
@@ -60,6 +65,7 @@ def trace_command(
                 f"epoch {epoch}: {seconds:.3f} s, {seconds / max(1, count):.5f} s a batch, first {first:.3f} s",
                 *ahead,
                 *([f"ssd: {depth}"] if depth else []),
+                *([f"disk of neighbor lists: {lists}"] if lists else []),
                 *stats.describe(),
             )
     if call.json:

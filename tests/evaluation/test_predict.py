@@ -17,10 +17,12 @@ from tiering.evaluation.options import PlanOptions, Prices
 from tiering.evaluation.predict import RESIDENT, RUNS, predict
 from tiering.evaluation.predictions import EpochPredictions, PredictedEpoch
 from tiering.memory import Budget
+from tiering.readahead import memory
 from tiering.readahead.config import ReadaheadConfig
 from tiering.readahead.disk_speed import DiskSpeed
 from tiering.readahead.disks import Disk, check_units, find_disk, known_disks
-from tiering.sampling import SamplingOptions
+from tiering.readahead.memory import WindowMemory
+from tiering.sampling import SamplingOptions, lists
 from tiering.text.description import to_text
 
 SPEED = DiskSpeed(100_000, 1e9)
@@ -71,6 +73,51 @@ def test_the_loader_reads_as_predicted(graphs, hetero, batch_size, tmp_path, mon
     assert predicted.hit_rate == pytest.approx(1 - read["rows_read"] / read["rows"], abs=0.03)
     assert 0 < predicted.error < 0.1 * predicted.seconds
     assert predicted.seconds >= SPEED.seconds(0, predicted.bytes)
+
+
+@pytest.mark.parametrize("hetero", [False, True])
+def test_lists_that_exceed_memory_are_read_as_predicted(graphs, hetero, tmp_path, monkeypatch):
+    """Reads of lists within a tenth, and the same rows, whether the prediction maps the lists or not."""
+    pytest.importorskip("torch")
+    *_, reordered = graphs[hetero]
+    run = {**RUN, "batch_size": 8}
+    mapped = predict(reordered, SamplingOptions(**run), disk=DISK, dtype="float32")
+    find = WindowMemory.find
+    monkeypatch.setattr(memory, "LEAST_LISTS", 0)
+    monkeypatch.setattr(WindowMemory, "find", lambda lists, beside, left, page_cache=None: find(lists, beside, left, 0))
+    sizes = [str(epoch.memory) for epoch in mapped.epochs[3:]]
+    plan = predict(reordered, SamplingOptions(**run), disk=DISK, dtype="float32", rows_in_memory=sizes)
+    monkeypatch.setattr(lists, "uncached_bytes", lambda array: array.nbytes)
+    monkeypatch.setattr(lists, "available_memory", lambda: 1 << 20)
+    again = predict(reordered, SamplingOptions(**run), disk=DISK, dtype="float32", rows_in_memory=sizes)
+    assert [e.requests for e in again.epochs] == pytest.approx([e.requests for e in plan.epochs], rel=0.02)
+    epoch, last = plan.epochs[0], plan.epochs[-1]
+    assert epoch.lists_window > 1
+    assert last.lists_window == 0  # what holds all rows holds these lists, too
+    assert epoch.io_seconds == epoch.seconds + SPEED.seconds(epoch.lists_requests, epoch.lists_bytes) > epoch.seconds
+    text = to_text(plan.describe())
+    assert "batches sampled together" in text
+    assert "in memory" in text
+    (tmp_path / "disk.json").write_text(json.dumps(SPEED.as_dict()))
+    pipeline.layout(reordered, tmp_path / "layout", cpu=0, ssd=tmp_path / "ssd", dtype="float32")
+    with tiering.open(tmp_path / "layout") as layout:
+        loader = layout.loader(
+            **run, memory=Budget(epoch.memory, "the plan's", RESIDENT), ssd_model=tmp_path / "disk.json"
+        )
+        for _ in loader.epoch(0):
+            pass
+        loader.reset_counters()
+        for _ in loader.epoch(1):
+            pass
+        found = loader.stats().lists
+    assert found["largest_window"] == epoch.lists_window
+    assert epoch.lists_requests == pytest.approx(found["reads"], rel=0.1)
+    assert epoch.lists_bytes == pytest.approx(found["read_bytes"], rel=0.1)
+    two = predict(
+        reordered, SamplingOptions(**run), disk=DISK, lists_disk="nvme-gen5", dtype="float32", rows_in_memory=sizes[:1]
+    )
+    assert two.epochs[0].lists_seconds < epoch.lists_seconds
+    assert two.epochs[0].io_seconds == two.epochs[0].seconds
 
 
 def test_the_order_is_that_of_the_scores(graphs):

@@ -76,7 +76,8 @@ def test_batches_are_those_of_memory(kit, build, options, request, graph, more, 
     assert len(windows[0]) == 1
     lists = loader.stats().lists
     assert lists["batches"] == 2 * len(loader)
-    assert lists["largest_window"] == max(map(len, windows)) > 1
+    assert lists["largest_window"] == max(map(len, windows))
+    assert memory == "tight" or lists["largest_window"] > 1
     assert 0 < lists["reads"] <= lists["read_bytes"] // 4096
     assert f"{2 * len(loader)} batches, sampled in windows of up to {lists['largest_window']}" in loader.stats().table()
 

@@ -6,8 +6,11 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from tiering.evaluation.cache_order import IntArray
-from tiering.readahead.memory import LEAST_LISTS, MAX_WINDOW, WindowMemory
+from tiering.readahead import memory
+from tiering.readahead.memory import MAX_WINDOW, WindowMemory
 from tiering.sampling import EpochPlan, Sampler
 from tiering.sampling.base import ListFiles
 from tiering.sampling.lists import bytes_around, list_files, lists_bytes
@@ -27,7 +30,7 @@ class ListReads:
     def count(cls, sampler: Sampler, plan: EpochPlan, room: int) -> ListReads | None:
         """Sample windows of several sizes within `room` bytes; ``None`` for few lists, or such as stay mapped."""
         nbytes, files = lists_bytes(sampler), list_files(sampler)
-        if nbytes <= LEAST_LISTS or files is None:
+        if nbytes <= memory.LEAST_LISTS or files is None:
             return None
         costs, size, start = list[tuple[int, float, float]](), 1, time.perf_counter()
         while True:
@@ -49,6 +52,14 @@ class ListReads:
         windows.fit(batch_bytes, rows)
         return windows
 
-    def of_batch(self, size: int) -> tuple[float, float]:
-        """Return reads and bytes of a batch in windows of a size, by the largest not above it that was tried."""
-        return max((cost for cost in self.costs if cost[0] <= size), default=self.costs[0])[1:]
+    def of_epoch(self, batches: int, most: int) -> tuple[float, float, int]:
+        """Return reads and bytes of an epoch, and its largest window: they grow 1, 2, 4 .. `most` batches."""
+        sizes, *costs = np.log2(np.maximum(np.array(self.costs), 1e-3)).T
+        reads = nbytes = 0.0
+        size, largest = 1, 0
+        while batches > 0:
+            largest = max(largest, now := min(size, batches))
+            of_batch = [2 ** float(np.interp(np.log2(now), sizes, cost)) for cost in costs]
+            reads, nbytes = reads + now * of_batch[0], nbytes + now * of_batch[1]
+            batches, size = batches - now, min(2 * size, most)
+        return reads, nbytes, largest

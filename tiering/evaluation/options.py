@@ -165,6 +165,10 @@ class PlanOptions:
         "that of G, or measured:DIR, by a file written there for a while.", "NAME|FILE|measured,..", panel=PLANNED,
         cli=str, cli_default="nvme-gen4", from_cli=split_list,
     )  # fmt: skip
+    lists_disk: str | Disk | None = option(
+        None, "Disk of the neighbor lists, if it is another than that of the rows.", "NAME|FILE|measured",
+        panel=PLANNED, cli=str | None,
+    )  # fmt: skip
     dtype: Sequence[str] = option(
         ("auto",), "How rows are stored, as in `tiering layout`.", "DTYPE,..", panel=PLANNED, cli=str,
         cli_default="auto", from_cli=split_list,
@@ -217,6 +221,7 @@ class PlanKeywords(CommonKeywords, total=False):
 
     rows_in_memory: Sequence[str | int | Budget]
     disk: Sequence[str | Disk]
+    lists_disk: str | Disk | None
     dtype: Sequence[str]
     step_seconds: float | None
     target: str | None

@@ -124,7 +124,10 @@ def predict(
     sample = BatchSample.draw(
         sampler, how, Targets(seeds, times), rows, stored, positions, workers, budget.left() - need
     )
-    predictor = Predictor(sample, stored, disks, batches)
+    lists_disk = asked.lists_disk if asked.lists_disk is None or isinstance(asked.lists_disk, Disk) else find_disk(
+        asked.lists_disk
+    )  # fmt: skip
+    predictor = Predictor(sample, stored, disks, batches, lists_disk)
     sizes = sorted(map(_budget, asked.rows_in_memory), key=lambda size: size.limit) or predictor.ladder()
     found = EpochPredictions(
         predictor.epochs(sizes), batches, RUNS * sample.length, {disk.name: disk for disk in disks},
@@ -313,6 +316,7 @@ class Predictor:
     stored: Sequence[StoredRows]
     disks: Sequence[Disk]
     batches: int  # of an epoch
+    lists_disk: Disk | None = None  # ``None``: that of the rows
 
     def batch_memory(self, number: int) -> BatchMemory:
         """Return the memory of the loader's batches where rows are stored as dtype `number`."""
@@ -396,10 +400,11 @@ class Predictor:
     def _with_lists(self, epoch: PredictedEpoch, windows: WindowMemory, disk: Disk) -> PredictedEpoch:
         """Return an epoch with what reading lists by windows costs in addition."""
         assert self.sample.lists is not None
-        reads, nbytes = (self.batches * each for each in self.sample.lists.of_batch(windows.batches))
+        reads, nbytes, largest = self.sample.lists.of_epoch(self.batches, windows.batches)
+        at = disk if self.lists_disk is None else self.lists_disk
         return replace(
-            epoch, lists_window=windows.batches, lists_seconds=disk.speed.seconds(reads, nbytes), lists_bytes=nbytes,
-            lists_requests=reads,
+            epoch, lists_window=largest, lists_seconds=at.speed.seconds(reads, nbytes), lists_bytes=nbytes,
+            lists_requests=reads, lists_disk=at.name,
         )  # fmt: skip
 
     def least_memory(self, number: int, disk: Disk, seconds: float, steps: float) -> PredictedEpoch | None:

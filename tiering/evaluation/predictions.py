@@ -37,6 +37,7 @@ class PredictedEpoch:
     lists_seconds: float = 0.0  # of I/O for lists
     lists_requests: float = 0.0
     lists_bytes: float = 0.0
+    lists_disk: str = ""  # disk that lists are read from, where they are
 
     @property
     def all_fit(self) -> bool:
@@ -45,8 +46,9 @@ class PredictedEpoch:
 
     @property
     def io_seconds(self) -> float:
-        """Seconds of I/O for rows and lists, which one disk does one after the other."""
-        return self.seconds + self.lists_seconds
+        """Seconds of I/O for rows and lists: one disk does both in turn, two disks at the same time."""
+        both = self.seconds, self.lists_seconds
+        return sum(both) if self.lists_disk == self.disk else max(both)
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from tiering import cuda
@@ -32,7 +33,7 @@ from tiering.loader.tables.gather import FeatureRows, TieredFeatures
 from tiering.loader.tables.ssd import find_depth
 from tiering.loader.targets import LinkTargets, NodeTargets, Plan, Targets, as_array
 from tiering.memory import parse_memory
-from tiering.readahead.disk_speed import QueueDepth
+from tiering.readahead.disk_speed import DiskSpeed, QueueDepth, measured_speed
 from tiering.readahead.memory import mapped_files
 from tiering.sampling import SampledBatch, make_sampler
 from tiering.sampling.plan import id_array
@@ -269,6 +270,16 @@ class Loader(Described):
         if not any(isinstance(rows, FeatureRows) and rows.reader is not None for rows in tables):
             return None
         return find_depth(self.layout.artifact, self.options.reading, self.options.memory.speed)
+
+    def lists_speed(self) -> DiskSpeed | None:
+        """Return the speed of the disk that windows read neighbor lists from, measured unless it is known.
+
+        ``None`` where memory holds the lists.
+        """
+        layout, windows = self.layout.artifact, self.windows
+        if windows is None:
+            return None
+        return measured_speed([Path(file) for file in windows.files if file], layout.path.absolute().parent)
 
     def _find_edge_features(self) -> EdgeRows:
         """Return the tables of edges' features, if batches or the adapter take them."""

@@ -191,10 +191,10 @@ class LoaderStats(Described):
         return [
             Table("Rows", ("from", "rows", "share"), rows),
             Table("Time", ("spent on", "own seconds", "threads", "of wall time"), times),
-            *(amounts, *self._lists_read(), accounted, f"bound by: {self.bound_by}"),
+            *(amounts, *self.lists_read(), accounted, f"bound by: {self.bound_by}"),
         ]
 
-    def _lists_read(self) -> list[str]:
+    def lists_read(self) -> list[str]:
         """Return what reading neighbor lists cost, a batch."""
         if self.lists is None:
             return []

@@ -46,7 +46,7 @@ def plan_epochs(
     fanouts
         Neighbours per hop, the seeds' own first, in any form of `tiering.text.units.parse_fanouts`.
     **options
-        Of `tiering.evaluation.predict.predict`: ``rows_in_memory``, ``disk`` (``measured`` too), ``dtype``,
+        Of `tiering.evaluation.predict.predict`: ``rows_in_memory``, ``disk``, ``lists_disk``, ``dtype``,
         ``step_seconds``, ``target``, ``price``, ``train``..., and of `tiering.sampling.SamplingOptions`.
     """
     run, given = StageRun("", verify=verify), dict[str, Any](options)
@@ -57,6 +57,8 @@ def plan_epochs(
     if names:
         names = [names] if isinstance(names, str | Disk) else names
         given["disk"] = [measured_disk(base.path, name) for name in names]
+    if (lists_disk := given.get("lists_disk")) is not None:
+        given["lists_disk"] = measured_disk(base.path, lists_disk)
     read = [base] if known is None else [base, known]
     with reading(*read):
         order: Any = known if known is None else next(iter(named_scores(base, [known]).values()))

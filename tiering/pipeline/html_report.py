@@ -208,7 +208,7 @@ def _predictions(document: Mapping[str, Any], artifacts: Artifacts) -> Iterator[
 
 def _epochs(document: Mapping[str, Any], _: Artifacts) -> Iterator[Part]:
     for epoch in document["epochs"]:
-        stats = LoaderStats(**{field.name: epoch[field.name] for field in fields(LoaderStats)})
+        stats = LoaderStats(**{field.name: epoch[field.name] for field in fields(LoaderStats) if field.name in epoch})
         spent = {stage: stats.seconds[stage] for stage in ("training", "setup")}
         spent |= {f"waiting for {stage}": seconds for stage, seconds in stats.waited.items() if seconds}
         words = {stage: f"{format_small_seconds(own)}, {format_share(own, stats.wall)}" for stage, own in spent.items()}
