@@ -196,3 +196,23 @@ def test_loaders_of_libraries(layout, options, request):
     windows = request.getfixturevalue("exceed")
     assert batches() == expected
     assert max(map(len, windows)) > 1
+
+
+def test_pyg_asks_for_one_batch_at_a_time(kit, build, request):
+    pytest.importorskip("torch_geometric")
+    from torch_geometric.loader import NodeLoader
+
+    layout = build(kit.hetero_graph(images=2))
+
+    def batches() -> list[Any]:
+        sampler = layout.pyg_sampler([4, 3], seed=5)
+        loader = NodeLoader(layout.pyg_stores(), sampler, input_nodes=("paper", np.arange(100)), batch_size=32)
+        return [(batch.n_id_dict, batch.edge_index_dict) for batch in loader]
+
+    expected = batches()
+    windows = request.getfixturevalue("exceed")
+    for found, wanted in zip(batches(), expected, strict=True):
+        for mine, theirs in zip(found, wanted, strict=True):
+            assert mine.keys() == theirs.keys()
+            assert all(mine[name].equal(theirs[name]) for name in mine)
+    assert set(map(len, windows)) == {1}

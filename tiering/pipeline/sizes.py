@@ -18,6 +18,7 @@ from tiering.memory import AUTO_SHARE, available_memory
 from tiering.readahead.config import KNOWN_SHARE, NUMBERS_SHARE
 from tiering.readahead.memory import BatchMemory, page_cache_for, room_for_all
 from tiering.sampling import SamplingOptions, make_sampler
+from tiering.sampling.lists import window_lists
 from tiering.sampling.memory import batch_bounds
 from tiering.text.units import format_bytes, format_count, format_fanouts, parse_bytes
 
@@ -48,7 +49,9 @@ class BatchSize:
             nodes = bounds[-1][1]
             return cls(nodes * max(row_bytes.values()), 16 * nodes, sum(asking for asking, *_ in bounds))
         seeds = np.linspace(0, count - 1, min(count, how.batch_size)).astype(np.int64)
-        batch = make_sampler(graph, how).sample({largest: np.unique(seeds)})
+        sampler, given = make_sampler(graph, how), {largest: np.unique(seeds)}
+        lists = window_lists(sampler, available_memory())
+        batch = sampler.sample(given) if lists is None else sampler.sample_window([given], [0], lists, 1)[0][0]
         rows = sum(batch.nodes[t].size * nbytes for t, nbytes in row_bytes.items())
         return cls(rows, batch.nbytes, sum(sum(known.values()) for known in batch.num_nodes[:-1]))
 

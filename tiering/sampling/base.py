@@ -256,7 +256,7 @@ class Sampler:
         """
         ends = [np.cumsum([0, *(of.get(t, _NONE).size for of in seeds)]) for t in self.node_types]
         ids = [np.concatenate([_NONE, *(of.get(t, _NONE) for of in seeds)]) for t in self.node_types]
-        key = list(zip(ids, ends, strict=True)), key_word(epoch, "epoch"), np.array(batches, np.int64)
+        key = list(zip(ids, ends, strict=True)), key_word(epoch, "epoch"), np.array(batches, np.uint64).view(np.int64)
         with self._explained():
             done, size, reads, found = self._native.sample_window(
                 *key, size, [], [], lists.files, lists.room, "positions" if positions else "edges"

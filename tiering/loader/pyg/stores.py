@@ -16,10 +16,12 @@ from tiering.artifacts.manifest import Relation, relation_key
 from tiering.errors import CapabilityError, InputError, MissingError
 from tiering.formats.graph import Graph, checked_lists
 from tiering.loader.adapters import EdgeAttributes, NodeAttributes
+from tiering.loader.batches.windows import ListWindows
 from tiering.loader.layout import TieredLayout
 from tiering.loader.options import DeviceOptions, ReadOptions
 from tiering.loader.pyg.batch import PYG_NAMES, edge_label, new_by_hop
 from tiering.loader.targets import EDGE_IDS, Ids, NodeIds, as_array, find_link_type, find_node_type, make_negatives
+from tiering.memory import available_memory
 from tiering.sampling import Links, NegativeDraws, Negatives, SamplingOptions, link_nodes, make_sampler
 from tiering.sampling.links import numbers_of_links
 from tiering.sampling.plan import whole_number
@@ -266,6 +268,7 @@ class TieredSampler(pyg.BaseSampler):  # type: ignore[misc] # PyG has no types
         self._graph = graph = layout.artifact.graph
         self._ids = NodeIds(graph, ids)
         self._sampler = make_sampler(graph, options)
+        self._windows = ListWindows.find(self._sampler, available_memory())  # of one batch, as PyG asks for one
         zero = torch.zeros((), dtype=torch.int64)
         # In memory that torch shares with other processes: workers that live on see it change.
         self._epoch: torch.Tensor = (zero if epoch is None else epoch).share_memory_()  # type: ignore[no-untyped-call]
@@ -326,7 +329,10 @@ class TieredSampler(pyg.BaseSampler):  # type: ignore[misc] # PyG has no types
     ) -> AnyOutput:  # fmt: skip
         """Sample and return PyG's output: edges of all hops one after the other."""
         which: dict[str, Any] = {"epoch": self.epoch, "batch": key, "positions": self._positions}
-        sampled = self._sampler.sample(seeds, seed_time=times, **which)
+        sampled = (
+            self._sampler.sample(seeds, seed_time=times, **which) if self._windows is None
+            else self._windows.sample(self._sampler, [seeds], [which.pop("batch")], 1, **which)[0][0]
+        )  # fmt: skip
         batch = {t: _tensor(number) for t, number in numbers_of_links(sampled.instances, end_links).items()} or None
         node = BatchNodesByType()
         node.update({t: torch.from_numpy(self._ids.from_ranks(t, ranks)) for t, ranks in sampled.nodes.items()})
