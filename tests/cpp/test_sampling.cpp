@@ -76,7 +76,7 @@ void test_counts(const SamplerConfig& config) {
   };
   const auto one = count(1);
   CHECK(one == count(2) && one == count(7));
-  if (config.rule == Rule::uniform || config.rule == Rule::replacement) {
+  if (config.rule < Rule::pinsage) {
     const TempDir folder;
     ListFiles files{.paths = {}, .engine = "threads"};
     for (const RelationView& relation : config.relations) {

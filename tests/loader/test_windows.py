@@ -51,7 +51,7 @@ def truth_of(make: Any) -> list[Any]:
     "more",
     [
         {}, {"frontier": "new"}, {"sampler": "replacement"}, {"sampler": "full", "fanouts": [-1]}, {"disjoint": True},
-        {"edge_positions": True, "workers": 3}, {"rank": 1, "world_size": 3}, {"in_order": False, "workers": 2},
+        {"sampler": "weighted"}, {"edge_positions": True, "workers": 3}, {"rank": 1, "world_size": 3}, {"in_order": False, "workers": 2},
     ],
     ids=str,
 )  # fmt: skip

@@ -23,18 +23,19 @@ RELATIONS = [("user", "knows", "user"), ("user", "buys", "item"), ("item", "sold
 def graph(request, tmp_path_factory):
     """Two hubs, empty lists, duplicate edges and self loops; a relation without edges; lists of more than a page."""
     random, folder = np.random.default_rng(0), tmp_path_factory.mktemp("windows")
-    edges = {}
+    edges, weights = {}, {}
     for relation, size in zip(RELATIONS, (30_000, 2500, 2000, 0), strict=True):
         ends = [np.floor(NODES[t] * random.random(size) ** 3).astype(np.int64) for t in (relation[0], relation[2])]
         np.save(folder / f"{relation[1]}.npy", np.stack(ends))
         edges[relation] = np.stack(ends)
-    made = tiering.import_graph(in_memory(edges), folder / "graph")
+        weights[relation] = random.random(size).astype(np.float32)
+    made = tiering.import_graph(in_memory(edges, weights), folder / "graph")
     if request.param == "int64":
         return WideGraph(made, folder)
     return made
 
 
-def in_memory(edges):
+def in_memory(edges, weights):
     data = pytest.importorskip("torch_geometric.data").HeteroData()
     import torch
 
@@ -42,6 +43,7 @@ def in_memory(edges):
         data[name].num_nodes = count
     for relation, ends in edges.items():
         data[relation].edge_index = torch.from_numpy(ends)
+        data[relation].weight = torch.from_numpy(weights[relation])
     return data
 
 
@@ -55,7 +57,7 @@ class WideGraph:
             graph.num_nodes,
             graph.path,
         )
-        self._csc = {}
+        self._csc, self.edge_data = {}, graph.edge_data
         for number, relation in enumerate(graph.relations):
             indptr, indices = graph.csc(relation)
             wide = np.asarray(indices, np.int64)
@@ -98,7 +100,7 @@ def assert_same(one, other):
 @pytest.mark.parametrize(
     "options",
     [
-        {}, {"frontier": "new"}, {"sampler": "replacement"}, {"sampler": "full", "fanouts": [-1, -1]},
+        {}, {"frontier": "new"}, {"sampler": "replacement"}, {"sampler": "weighted"}, {"sampler": "full", "fanouts": [-1, -1]},
         {"disjoint": True}, {"disjoint": True, "sampler": "replacement", "frontier": "new"}, {"fanouts": [60, -1]},
         {"fanouts": [dict(zip(RELATIONS, hop, strict=True)) for hop in ((3, 0, 2, 1), (0, 4, -1, 0))]},
     ],
@@ -113,7 +115,7 @@ def test_counts_are_the_same(graph, options, room):
 @given(
     seed=st.integers(0, 2**40), fanouts=st.lists(st.integers(-1, 30), min_size=1, max_size=3),
     room=st.integers(0, 10**6), new=st.booleans(), disjoint=st.booleans(),
-    rule=st.sampled_from(["uniform", "replacement"]),
+    rule=st.sampled_from(["uniform", "replacement", "weighted"]),
 )  # fmt: skip
 def test_any_window(graph, seed, fanouts, room, new, disjoint, rule):
     options = {"frontier": "new" if new else "all", "disjoint": disjoint, "sampler": rule}
@@ -208,7 +210,7 @@ def test_a_bad_id_and_a_short_file_are_named(graph, tmp_path):
 @given(
     seed=st.integers(0, 2**40), fanouts=st.lists(st.integers(1, 30) | st.just(-1), min_size=1, max_size=3),
     size=st.integers(1, 16), room=st.sampled_from([0, 10**5, 10**6, 1 << 30]), new=st.booleans(),
-    disjoint=st.booleans(), rule=st.sampled_from(["uniform", "replacement"]), positions=st.booleans(),
+    disjoint=st.booleans(), rule=st.sampled_from(["uniform", "replacement", "weighted"]), positions=st.booleans(),
     both_ways=st.booleans(),
 )  # fmt: skip
 def test_batches_are_those_of_one_at_a_time(

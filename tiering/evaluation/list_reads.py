@@ -15,7 +15,7 @@ from tiering.sampling import EpochPlan, Sampler
 from tiering.sampling.base import ListFiles
 from tiering.sampling.lists import bytes_around, list_files, lists_bytes
 
-_FACTOR, _SECONDS = 4, 5.0  # between two sizes of windows; after so much time no larger ones are tried
+_FACTOR, _SECONDS = 8, 15.0  # between two sizes of windows; after so much time no larger ones are tried
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from tiering.text.units import format_bytes
 
 WINDOW_BATCHES = 256
 """Batches of an epoch that windows divide, between two steps of a progress bar."""
-WINDOWED = ("uniform", "replacement")
-"""Rules, as the core names them, whose draws depend on ``indptr`` alone, so that a hop's reads are known before it."""
+WINDOWED = ("uniform", "replacement", "weighted")
+"""Rules, as the core names them, whose draws depend on ``indptr`` and sums of weights in memory alone."""
 
 
 def window_lists(sampler: Sampler, room: int) -> ListFiles | None:
@@ -67,5 +67,5 @@ def read_at_random(sampler: Sampler, needed: int, room: int) -> None:
             mapped._mmap.madvise(mmap.MADV_RANDOM)  # type: ignore[attr-defined]
     note(
         f"note: neighbor lists take {format_bytes(needed)}, and memory has room for {format_bytes(room)}: they are "
-        "read at random from disk. Sampler uniform or replacement without time reads them in order."
+        "read at random from disk. Samplers uniform, replacement and weighted without time read them in order."
     )

@@ -26,14 +26,6 @@ struct Draft {
   std::vector<std::vector<SampledEdges>> hops;  // on request
 };
 
-template <typename Draw, typename Body>
-void with_draw(const HopTask& task, Draw& draw, HopScratch& scratch, Body body) {
-  if (task.config->disjoint)
-    body(RelationHop<Draw, true>(task, draw, scratch));
-  else
-    body(RelationHop<Draw, false>(task, draw, scratch));
-}
-
 }  // namespace
 
 class Sampler::Window {
@@ -120,11 +112,13 @@ class Sampler::Window {
   }
 
   template <typename Body>
-  void with_hop(const HopTask& task, Body body) {
-    if (config_.rule == Rule::uniform)
-      with_draw(task, work_.uniform, work_.scratch, body);
-    else
-      with_draw(task, work_.replacement, work_.scratch, body);
+  void with_hop(const HopTask& task, size_t relation, Body body) {
+    work_.with_draw(relation, [&]<typename Draw>(Draw& draw) {
+      if (config_.disjoint)
+        body(RelationHop<Draw, true>(task, draw, work_.scratch));
+      else
+        body(RelationHop<Draw, false>(task, draw, work_.scratch));
+    });
   }
 
   void choose(Draft& draft, uint64_t epoch, size_t hop) {
@@ -139,7 +133,7 @@ class Sampler::Window {
       Draft::Part& part = draft.parts[r];
       part = {work_.scratch.places.size(), 0, work_.scratch.taken.size()};
       about(config_.relations[r].label(r), [&] {
-        with_hop(task, [&](auto&& of_hop) { of_hop.choose(task.frontier_begin, INT64_MAX, [](auto...) {}); });
+        with_hop(task, r, [&](auto&& of_hop) { of_hop.choose(task.frontier_begin, INT64_MAX, [](auto...) {}); });
       });
       part.end = work_.scratch.places.size();
       if (part.end > part.place) ranges_[r].emplace_back(part.place, part.end);
@@ -168,7 +162,7 @@ class Sampler::Window {
       const HopTask task = work_.task_of(hop, r, epoch, draft.number, wanted_ == Wanted::positions, edges);
       int64_t* const ids = work_.scratch.places.data() + part.place;
       const int32_t* const taken = work_.scratch.taken.data() + part.taken;
-      with_hop(task, [&](auto&& of_hop) {
+      with_hop(task, r, [&](auto&& of_hop) {
         of_hop.add_instances(task.frontier_begin, task.frontier_end, taken, ids);
         of_hop.look_up(task.frontier_begin, task.frontier_end, work_.scratch.ids.data() + part.place, ids,
                        part.end - part.place, taken);
@@ -206,8 +200,7 @@ class Sampler::Window {
 SampledWindow Sampler::sample_window(const EpochSeeds& seeds, uint64_t epoch, std::span<const int64_t> numbers,
                                      int64_t size, const AccessCounts* counts, const ListFiles& files, Wanted wanted) {
   check_epoch(seeds, config_, 0, static_cast<int64_t>(numbers.size()));
-  TIERING_EXPECT(config_.rule == Rule::uniform || config_.rule == Rule::replacement,
-                 "windows: expected the rule uniform or replacement");
+  TIERING_EXPECT(config_.rule < Rule::pinsage, "windows: expected the rule uniform, replacement or weighted");
   TIERING_EXPECT(!config_.has_times() && !config_.induced, "windows: expected neither times nor induced subgraphs");
   TIERING_EXPECT(files.paths.size() == config_.relations.size(), "files: expected one per relation");
   const auto workspace = borrow();
@@ -219,11 +212,12 @@ SampledWindow Sampler::sample_window(const EpochSeeds& seeds, uint64_t epoch, st
     if (config_.disjoint) work.split_keys();
     if (counts != nullptr) work.add_counts(*counts, false);
     if (wanted == Wanted::nothing) return;
+    SampledBatch& batch = result.batches.emplace_back();
     if (wanted == Wanted::unique_nodes) {
-      result.batches.push_back({.nodes = work.take_unique()});
+      batch.nodes = work.take_unique();
     } else {
-      result.batches.push_back(work.take_batch());
-      result.batches.back().hops = std::move(hops);
+      batch = work.take_batch();
+      batch.hops = std::move(hops);
     }
   });
   std::reverse(result.batches.begin(), result.batches.end());

@@ -274,15 +274,22 @@ struct Sampler::Workspace {
   }
 
   void sample_relation(size_t relation, const HopTask& task) {
-    if (config.rule == Rule::ladies) {
+    if (config.rule == Rule::ladies)
       layer.run(task);
-    } else if (config.rule == Rule::uniform) {
-      run_hop(task, uniform);
+    else
+      with_draw(relation, [&](auto& draw) { run_hop(task, draw); });
+  }
+
+  /// Calls `body` with the rule by which nodes draw from their own lists.
+  template <typename Body>
+  void with_draw(size_t relation, Body body) {
+    if (config.rule == Rule::uniform) {
+      body(uniform);
     } else if (config.rule == Rule::replacement) {
-      run_hop(task, replacement);
+      body(replacement);
     } else {
       weighted.use(sums[relation].data());
-      run_hop(task, weighted);
+      body(weighted);
     }
   }
 

@@ -201,8 +201,8 @@ class Sampler {
                       int threads);
 
   /// Samples a window: the first `size` of the batches with these seeds and numbers, or as many as memory has room for.
-  /// Each page of the files' lists is read once a hop. Adds to `counts`, if given. For the rules uniform and replacement,
-  /// without times and not induced.
+  /// Each page of the files' lists is read once a hop. Adds to `counts`, if given. For rules by which nodes
+  /// draw from their own lists, without times and not induced.
   SampledWindow sample_window(const EpochSeeds& seeds, uint64_t epoch, std::span<const int64_t> numbers, int64_t size,
                               const AccessCounts* counts, const ListFiles& files, Wanted wanted);
 
