@@ -67,7 +67,7 @@ def make_edges(folder: Path, bits: int, edges: int) -> None:
 
 def make_graph(folder: Path, bits: int, edges: int) -> Path:
     """Return a graph of a power law, ordered by ``hybrid`` scores, made where it is not there yet."""
-    if (folder / "reordered").exists():
+    if (folder / "reordered").exists() and (folder / "graph").exists():
         return folder / "reordered"
     make_edges(folder / "data", bits, edges)
     graph = tiering.import_graph(folder / "data", folder / "graph", force=True)
@@ -128,7 +128,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--batch-size", type=int, default=1000)
     parser.add_argument("--window", type=int, default=32)
     parser.add_argument("--batches", type=int, default=96)
-    parser.add_argument("--seconds", type=float, default=30, help="of a side at most, before and while it is measured")
+    parser.add_argument("--seconds", type=float, default=150, help="of a side at most, before and while it is measured")
     parser.add_argument("--docs", type=Path, metavar="DIR", help="write the page and its figures there")
     given = parser.parse_args(argv)
     edges, rows, found = given.edges_per_node << given.nodes_log2, [], []
@@ -140,9 +140,11 @@ def main(argv: Sequence[str]) -> int:
         for fanouts in given.fanouts.split("/"):
             several: list[dict[str, Any]] = []
             for side, threads in _SIDES:
+                slow = side == "MADV_RANDOM"  # whole rounds of its threads, as a round's batches begin together
+                number = 4 * threads if slow else given.batches
                 options = {
                     "fanouts": list(parse_fanouts(fanouts)), "batch_size": given.batch_size, "window": given.window,
-                    "threads": threads, "batches": given.batches, "warm": given.batches // 2,
+                    "threads": threads, "batches": number, "warm": threads if slow else number // 2,
                     "seconds": given.seconds,
                 }  # fmt: skip
                 several.append(batches(side, graph, options, None if side == "memory" else limit))
@@ -151,7 +153,7 @@ def main(argv: Sequence[str]) -> int:
                 raise InternalError("windows and memory gave different batches")
             rows += [_row(fanouts, each, several[0]) for each in several]
             found += [{"fanouts": fanouts, **each} for each in several]
-        counted = presample(graph, given.dir, int(1.5e9 * edges / (16 << 25)))
+        counted = presample(given.dir / "graph", given.dir, int(1.5e9 * edges / (16 << 25)))
     except TieringError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -146,7 +146,8 @@ def test_scores_are_the_same(graph, tmp_path, method, request):
     windows = request.getfixturevalue("windows")
     found = tiering.score_graph(graph, tmp_path / "windows", method, epochs=2, **OPTIONS)
     assert tree_bytes(found.path) == tree_bytes(scores.path)
-    assert 1 == min(size for size, *_ in windows) < max(size for size, *_ in windows) <= 15
+    assert 1 < max(size for size, *_ in windows) <= 15
+    assert len(windows) > 2
 
 
 @pytest.mark.parametrize("graph", ["int32"], indirect=True)

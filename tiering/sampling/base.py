@@ -382,7 +382,7 @@ class Sampler:
 
         Adds to `counts`. Without `nodes` what is yielded is empty.
         """
-        (seeds, epoch), size = self._epoch(plan), 1
+        (seeds, epoch), size = self._epoch(plan), 64  # memory ends the first window, too
         counters = ([], []) if counts is None else self._counters(counts)
         wanted = "unique_nodes" if nodes else "nothing"
         while first < last:

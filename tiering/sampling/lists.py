@@ -8,6 +8,7 @@ from pathlib import Path
 from tiering.artifacts.reader import find_mapping, mapped_file, uncached_bytes
 from tiering.memory import available_memory
 from tiering.sampling.base import ListFiles, Sampler
+from tiering.sampling.graph import checked_node_keys
 from tiering.text.progress import note
 from tiering.text.units import format_bytes
 
@@ -41,8 +42,9 @@ def lists_bytes(sampler: Sampler) -> int:
 def bytes_around(sampler: Sampler) -> int:
     """Return the bytes of what stays in memory beside lists: where lists begin, and keys of random numbers."""
     graph = sampler.graph
-    offsets = sum(8 * graph.num_nodes(relation[2]) for relation in sampler.relations)
-    return offsets + sum(8 * graph.num_nodes(node_type) for node_type in sampler.node_types)
+    offsets = sum(int(graph.csc(relation)[0].nbytes) for relation in sampler.relations)
+    keys = [checked_node_keys(graph, node_type) for node_type in sampler.node_types]
+    return offsets + sum(int(array.nbytes) for array in keys if array is not None)
 
 
 def list_files(sampler: Sampler) -> list[str] | None:
