@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,7 +14,7 @@ from tiering.sampling import EpochPlan, Sampler
 from tiering.sampling.base import ListFiles
 from tiering.sampling.lists import bytes_around, list_files, lists_bytes
 
-_FACTOR, _SECONDS = 8, 15.0  # between two sizes of windows; after so much time no larger ones are tried
+_FACTOR = 8  # between two sizes of windows that are tried
 
 
 @dataclass(frozen=True)
@@ -32,12 +31,12 @@ class ListReads:
         nbytes, files = lists_bytes(sampler), list_files(sampler)
         if nbytes <= memory.LEAST_LISTS or files is None:
             return None
-        costs, size, start = list[tuple[int, float, float]](), 1, time.perf_counter()
+        costs, size = list[tuple[int, float, float]](), 1
         while True:
             seeds: list[Mapping[str, IntArray]] = [plan[batch] for batch in range(min(size, len(plan)))]
             made, _, cost = sampler.sample_window(seeds, range(len(seeds)), ListFiles(files, room), size)
             costs.append((len(made), cost.reads / len(made), cost.nbytes / len(made)))
-            if len(made) < size or size >= MAX_WINDOW or time.perf_counter() - start > _SECONDS:
+            if len(made) < size or size >= MAX_WINDOW:
                 return cls(nbytes, bytes_around(sampler), costs)
             size *= _FACTOR
 
