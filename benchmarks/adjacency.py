@@ -134,9 +134,9 @@ def main(argv: Sequence[str]) -> int:
     edges, rows, found = given.edges_per_node << given.nodes_log2, [], []
     try:
         graph = make_graph(given.dir, given.nodes_log2, edges)
-        opened: Any = tiering.open(graph)
-        lists = sum(opened.csc(r)[1].nbytes for r in opened.relations)
-        limit = 12 * opened.num_nodes() + _BESIDE + lists // 4
+        ordered: Any = tiering.open(graph)
+        lists = sum(ordered.csc(r)[1].nbytes for r in ordered.relations)
+        limit = 12 * ordered.num_nodes() + _BESIDE + lists // 4
         for fanouts in given.fanouts.split("/"):
             several: list[dict[str, Any]] = []
             for side, threads in _SIDES:

@@ -43,9 +43,9 @@ def in_memory(graph: Any) -> Any:
 
 def windows(sampler: Any, plan: Any, window: int, reads: list[Any]) -> Iterator[SampledBatch]:
     """Yield the batches, by windows."""
-    beside = sum(array.nbytes for r in sampler.relations for array in sampler.graph.csc(r)[:1])
+    offsets = sum(array.nbytes for r in sampler.relations for array in sampler.graph.csc(r)[:1])
     keys = sum(4 * sampler.graph.num_nodes(t) for t in sampler.node_types)
-    lists = ListFiles(list_files(sampler) or [], max(0, available_memory() - beside - keys - _BESIDE))
+    lists = ListFiles(list_files(sampler) or [], max(0, available_memory() - offsets - keys - _BESIDE))
     at, size = 0, 1
     while at < len(plan):
         numbers = range(at, min(at + size, len(plan)))

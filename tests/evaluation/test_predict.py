@@ -84,7 +84,7 @@ def test_lists_that_exceed_memory_are_read_as_predicted(graphs, hetero, tmp_path
     mapped = predict(reordered, SamplingOptions(**run), disk=DISK, dtype="float32")
     find = WindowMemory.find
     monkeypatch.setattr(memory, "LEAST_LISTS", 0)
-    monkeypatch.setattr(WindowMemory, "find", lambda lists, beside, left, page_cache=None: find(lists, beside, left, 0))
+    monkeypatch.setattr(WindowMemory, "find", lambda lists, around, left, page_cache=None: find(lists, around, left, 0))
     sizes = [str(epoch.memory) for epoch in mapped.epochs[3:]]
     plan = predict(reordered, SamplingOptions(**run), disk=DISK, dtype="float32", rows_in_memory=sizes)
     monkeypatch.setattr(lists, "uncached_bytes", lambda array: array.nbytes)

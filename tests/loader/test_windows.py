@@ -50,7 +50,8 @@ def truth_of(make: Any) -> list[Any]:
 @pytest.mark.parametrize(
     "more",
     [
-        {}, {"frontier": "new"}, {"sampler": "replacement"}, {"sampler": "full", "fanouts": [-1]}, {"disjoint": True},
+        {}, {"frontier": "new"}, {"sampler": "replacement"}, {"sampler": "full", "fanouts": [-1]},
+        {"disjoint": True},
         {"sampler": "weighted"}, {"edge_positions": True, "workers": 3}, {"rank": 1, "world_size": 3}, {"in_order": False, "workers": 2},
     ],
     ids=str,

@@ -100,7 +100,8 @@ def assert_same(one, other):
 @pytest.mark.parametrize(
     "options",
     [
-        {}, {"frontier": "new"}, {"sampler": "replacement"}, {"sampler": "weighted"}, {"sampler": "full", "fanouts": [-1, -1]},
+        {}, {"frontier": "new"}, {"sampler": "replacement"}, {"sampler": "weighted"},
+        {"sampler": "full", "fanouts": [-1, -1]},
         {"disjoint": True}, {"disjoint": True, "sampler": "replacement", "frontier": "new"}, {"fanouts": [60, -1]},
         {"fanouts": [dict(zip(RELATIONS, hop, strict=True)) for hop in ((3, 0, 2, 1), (0, 4, -1, 0))]},
     ],

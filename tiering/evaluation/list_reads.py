@@ -22,7 +22,7 @@ class ListReads:
     """Lists of a graph, and what a batch reads of them by the size of its window."""
 
     nbytes: int  # of all lists
-    beside: int  # bytes that stay in memory beside them
+    around: int  # bytes that stay in memory in addition to them
     costs: Sequence[tuple[int, float, float]]  # batches of a window, ascending; reads and bytes of a batch
 
     @classmethod
@@ -45,7 +45,7 @@ class ListReads:
 
         `left`: bytes of its memory; `rows`: of all rows; `needed`: of rows and batches; `mapped`: of mapped files.
         """
-        windows = WindowMemory.find(self.nbytes, self.beside, left)
+        windows = WindowMemory.find(self.nbytes, self.around, left)
         if windows is None or needed + mapped <= left:
             return None
         windows.fit(batch_bytes, rows)

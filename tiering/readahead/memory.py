@@ -32,7 +32,7 @@ PREFETCH, WORKERS = 2, 2
 _MAPPED_SHARE = 1 / 3  # of memory, for files that sampling reads through the page cache
 LEAST_LISTS = 16 << 20  # bytes of lists; fewer are read again sooner than windows of batches are planned
 MAX_WINDOW = 64  # batches; half as many where memory holds less than a quarter of lists and rows
-_WINDOW_SHARE = 1 / 4  # of what is left beside batches, for windows at most: more is worth more to rows
+_WINDOW_SHARE = 1 / 4  # of what batches leave, for windows at most: more is worth more to rows
 _BATCH_FACTOR = 2.5  # bytes of a batch in windows per byte of its nodes and edges
 LEAST_SLOTS = 64  # for rows of each size: parts of batches of a few rows each. Useful buffers have many more
 
@@ -77,14 +77,14 @@ class WindowMemory:
     most: int = MAX_WINDOW  # batches of a window
 
     @classmethod
-    def find(cls, lists: int, beside: int, left: int, page_cache: int | None = None) -> WindowMemory | None:
+    def find(cls, lists: int, around: int, left: int, page_cache: int | None = None) -> WindowMemory | None:
         """Return the windows of a loader of whose memory so much is left; ``None`` where lists stay mapped.
 
-        They do where the page cache (by default the part of `page_cache_for`) holds `lists` and what is mapped `beside`
+        They do where the page cache (by default the part of `page_cache_for`) holds `lists` and what is mapped `around`
         them, and where they are small.
         """
         cached = int(_MAPPED_SHARE * left) if page_cache is None else page_cache
-        return None if lists <= max(LEAST_LISTS, cached - beside) else cls(lists, left, int(_WINDOW_SHARE * left))
+        return None if lists <= max(LEAST_LISTS, cached - around) else cls(lists, left, int(_WINDOW_SHARE * left))
 
     def fit(self, batch_bytes: int, rows: int) -> None:
         """Take memory for one batch now, of so many bytes; `rows`: bytes of all rows."""

@@ -40,7 +40,7 @@ def lists_bytes(sampler: Sampler) -> int:
 
 
 def bytes_around(sampler: Sampler) -> int:
-    """Return the bytes of what stays in memory beside lists: where lists begin, and keys of random numbers."""
+    """Return the bytes of what stays in memory in addition to lists: where lists begin, and keys of random numbers."""
     graph = sampler.graph
     offsets = sum(int(graph.csc(relation)[0].nbytes) for relation in sampler.relations)
     keys = [checked_node_keys(graph, node_type) for node_type in sampler.node_types]

@@ -341,7 +341,7 @@ class Lookahead:
         return needs if windows is None else needs.with_windows(windows.memory, decision.budget, processes)
 
     def _batch_bytes(self, samples: Mapping[int, Sampled]) -> int:
-        """Return the bytes that each batch known ahead takes beside its rows' numbers."""
+        """Return the bytes that each batch known ahead takes in addition to its rows' numbers."""
         return 0 if self._windows is None else sum(sample.nbytes for sample in samples.values()) // len(samples)
 
     def _sample_trial(self, order: Sequence[int], draw: Draw) -> tuple[dict[int, Sampled], list[Rows]]:

@@ -163,7 +163,7 @@ struct ListFiles {
   int64_t room = 0;  // bytes that the batches of a window may take together; one batch is sampled in any case
 };
 
-/// What a window of batches returns, beside counts.
+/// What a window of batches returns, in addition to counts.
 enum class Wanted { nothing, unique_nodes, edges, positions };  // positions: edges, too
 
 /// A window of batches that were sampled together.
