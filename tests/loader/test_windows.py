@@ -12,6 +12,7 @@ from epochs import bits, rows, same, truth
 from tight_memory import GRAPHS, spare, tight_loader, wide_graph
 
 from tiering.errors import InputError, StorageError
+from tiering.loader.batches import lookahead
 from tiering.loader.batches import windows as windowed
 from tiering.loader.batches.pipeline import StageError
 from tiering.readahead import memory
@@ -34,6 +35,7 @@ def exceed(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
         return found
 
     monkeypatch.setattr(memory, "LEAST_LISTS", 0)
+    monkeypatch.setattr(lookahead, "KNOWN_SHARE", 0.0)  # what batches would be kept in without windows
     monkeypatch.setattr(windowed, "bytes_around", lambda sampler: 1 << 62)
     monkeypatch.setattr(Sampler, "sample_window", sample_window)
     return made
@@ -51,8 +53,8 @@ def truth_of(make: Any) -> list[Any]:
     "more",
     [
         {}, {"frontier": "new"}, {"sampler": "replacement"}, {"sampler": "full", "fanouts": [-1]},
-        {"disjoint": True},
-        {"sampler": "weighted"}, {"edge_positions": True, "workers": 3}, {"rank": 1, "world_size": 3}, {"in_order": False, "workers": 2},
+        {"disjoint": True}, {"sampler": "weighted"}, {"edge_positions": True, "workers": 3},
+        {"rank": 1, "world_size": 3}, {"in_order": False, "workers": 2},
     ],
     ids=str,
 )  # fmt: skip
@@ -93,6 +95,20 @@ def test_windows_keep_to_their_memory(layout, options, exceed):
     exceed.clear()
     assert [batch.index for batch in loader.epoch(0)] == list(range(len(loader)))
     assert [len(window) for window in exceed[:4]] == [1, 2, 4, 5]
+
+
+def test_windows_that_end_early_lose_no_batch(layout, options, exceed, monkeypatch):
+    """Where batches take more memory than those before them."""
+    plain = Sampler.sample_window
+
+    def sample_less(self: Sampler, seeds: Any, batches: Any, lists: Any, size: int, **key: Any) -> Any:
+        made, following, cost = plain(self, seeds, batches, lists, min(size, 1 + batches[0] % 3), **key)
+        return made, max(4, following), cost
+
+    monkeypatch.setattr(Sampler, "sample_window", sample_less)
+    loader = layout.loader(**options, features="memory")
+    assert [batch.index for batch in loader.epoch(0)] == list(range(len(loader)))
+    assert sorted(batch for window in exceed for batch in window) == list(range(len(loader)))
 
 
 @pytest.fixture
@@ -148,7 +164,7 @@ def test_a_bad_id_comes_with_its_batch(kit, tmp_path, options, exceed):
     loader = made.loader(**options, features="memory", verify=False)
     healthy = [bits(batch) for batch in loader.epoch(0)]
     indptr, indices = made.artifact.graph.csc(("node", "to", "node"))
-    seed = int(list(loader.epoch(0))[len(healthy) // 2].seeds[0])
+    seed = int(list(loader.epoch(0))[len(healthy) // 2 + 3].seeds[0])
     bad = np.frombuffer(sound, indices.dtype).copy()
     bad[indptr[seed] : indptr[seed + 1]] = 1200
     file.write_bytes(bad.tobytes())
