@@ -17,9 +17,11 @@ from tight_memory import spare, tight_loader, wide_graph, wide_hetero_graph
 import tiering
 from tiering.errors import BudgetError, DeviceError, FormatError, MissingError, StorageError
 from tiering.loader import loader as loading
+from tiering.loader.batches import windows
 from tiering.loader.batches.pipeline import StageError
 from tiering.loader.gpu.batches import GpuSampler, GpuSlots
 from tiering.loader.gpu.drives import GpuDrives
+from tiering.readahead import memory
 
 
 def odd_graph(kit: Any, **options: Any) -> Any:
@@ -59,6 +61,18 @@ def contents(batches: Any) -> list[dict[Any, bytes]]:
         for batch in batches
     )
     return [{name: bits(tensor).numpy().tobytes() for name, tensor in tensors} for tensors in named]
+
+
+@pytest.mark.parametrize("tight", [True, False])
+def test_lists_that_exceed_memory_are_read_by_windows(layout, options, monkeypatch, tight):
+    """Where the host samples; the batches are those of mapped lists."""
+    options = {**options, "device": "cuda", "sample_on": "cpu"}
+    expected = [contents(layout.loader(**options, memory="tiers").epoch(epoch)) for epoch in (0, 1)]
+    monkeypatch.setattr(memory, "LEAST_LISTS", 0)
+    monkeypatch.setattr(windows, "bytes_around", lambda sampler: 1 << 62)
+    loader = tight_loader(layout, **options) if tight else layout.loader(**options, memory="tiers")
+    assert [contents(loader.epoch(epoch)) for epoch in (0, 1)] == expected
+    assert loader.stats().lists["batches"] >= 2 * len(loader)
 
 
 def truth(layout: Any, options: dict[str, Any], epoch: int, **more: Any) -> list[dict[Any, bytes]]:
