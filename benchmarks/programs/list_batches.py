@@ -14,7 +14,6 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,7 +26,7 @@ from tiering.artifacts.reader import mapped_file
 from tiering.memory import available_memory
 from tiering.sampling import SampledBatch, SamplingOptions, make_sampler
 from tiering.sampling.base import ListFiles
-from tiering.sampling.lists import list_files
+from tiering.sampling.lists import bytes_around, list_files
 
 _BESIDE = 64 << 20  # bytes for the last window's batches, and what else Python takes while a window is sampled
 
@@ -43,9 +42,7 @@ def in_memory(graph: Any) -> Any:
 
 def windows(sampler: Any, plan: Any, window: int, reads: list[Any]) -> Iterator[SampledBatch]:
     """Yield the batches, by windows."""
-    offsets = sum(array.nbytes for r in sampler.relations for array in sampler.graph.csc(r)[:1])
-    keys = sum(4 * sampler.graph.num_nodes(t) for t in sampler.node_types)
-    lists = ListFiles(list_files(sampler) or [], max(0, available_memory() - offsets - keys - _BESIDE))
+    lists = ListFiles(list_files(sampler) or [], max(0, available_memory() - bytes_around(sampler) - _BESIDE))
     at, size = 0, 1
     while at < len(plan):
         numbers = range(at, min(at + size, len(plan)))
@@ -108,15 +105,13 @@ def main(side: str, path: str, options: dict[str, Any]) -> None:
     found = {"batches": count, "seconds": seconds / count, "processor": processor / count, "sha256": digest.hexdigest()}
     if side == "windows":
         measured = reads[begun:]
-        batches = sum(cost.batches for cost in measured)
+        batches = max(1, sum(cost.batches for cost in measured))
         found |= {"reads": sum(cost.reads for cost in measured) / batches}
         found |= {"bytes": sum(cost.nbytes for cost in measured) / batches, "warm": warm}
         found |= {"reading": sum(cost.nanoseconds for cost in measured) * 1e-9 / batches}
-        found |= {"window": max(cost.batches for cost in measured)}
+        found |= {"window": max((cost.batches for cost in measured), default=0)}
     else:
         found |= {"reads": faults / count, "bytes": nbytes / count, "warm": warm}
-    with suppress(OSError):
-        found["peak"] = int(Path("/sys/fs/cgroup/memory/memory.max_usage_in_bytes").read_text())
     print(json.dumps(found))
 
 

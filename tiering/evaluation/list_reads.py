@@ -27,7 +27,7 @@ class ListReads:
 
     @classmethod
     def count(cls, sampler: Sampler, plan: EpochPlan, room: int) -> ListReads | None:
-        """Sample windows of several sizes within `room` bytes; ``None`` for few lists, or such as stay mapped."""
+        """Sample windows of several sizes within `room` bytes; ``None`` for small lists, and those that stay mapped."""
         nbytes, files = lists_bytes(sampler), list_files(sampler)
         if nbytes <= memory.LEAST_LISTS or files is None:
             return None

@@ -166,7 +166,7 @@ class PlanOptions:
         cli=str, cli_default="nvme-gen4", from_cli=split_list,
     )  # fmt: skip
     lists_disk: str | Disk | None = option(
-        None, "Disk of the neighbor lists, if it is another than that of the rows.", "NAME|FILE|measured",
+        None, "Disk of the neighbor lists. Default: the rows' disk.", "NAME|FILE|measured",
         panel=PLANNED, cli=str | None,
     )  # fmt: skip
     dtype: Sequence[str] = option(

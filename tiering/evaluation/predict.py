@@ -316,7 +316,7 @@ class Predictor:
     stored: Sequence[StoredRows]
     disks: Sequence[Disk]
     batches: int  # of an epoch
-    lists_disk: Disk | None = None  # ``None``: that of the rows
+    lists_disk: Disk | None = None  # by default the rows' disk
 
     def batch_memory(self, number: int) -> BatchMemory:
         """Return the memory of the loader's batches where rows are stored as dtype `number`."""
