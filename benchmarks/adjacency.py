@@ -153,7 +153,7 @@ def main(argv: Sequence[str]) -> int:
                 raise InternalError("windows and memory gave different batches")
             rows += [_row(fanouts, each, several[0]) for each in several]
             found += [{"fanouts": fanouts, **each} for each in several]
-        counted = presample(given.dir / "graph", given.dir, int(1.5e9 * edges / (16 << 25)))
+        counted = presample(given.dir / "graph", given.dir, max(256 << 20, int(1.5e9 * edges / (16 << 25))))
     except TieringError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
