@@ -25,7 +25,6 @@ import tiering
 from tiering.artifacts.reader import mapped_file
 from tiering.memory import available_memory
 from tiering.sampling import SampledBatch, SamplingOptions, make_sampler
-from tiering.sampling.base import ListFiles
 from tiering.sampling.lists import bytes_around, list_files
 
 _BESIDE = 64 << 20  # bytes for the last window's batches, and what else Python takes while a window is sampled
@@ -42,11 +41,11 @@ def in_memory(graph: Any) -> Any:
 
 def windows(sampler: Any, plan: Any, window: int, reads: list[Any]) -> Iterator[SampledBatch]:
     """Yield the batches, by windows."""
-    lists = ListFiles(list_files(sampler) or [], max(0, available_memory() - bytes_around(sampler) - _BESIDE))
+    lists: Any = list_files(sampler, max(0, available_memory() - bytes_around(sampler) - _BESIDE))
     at, size = 0, 1
     while at < len(plan):
         numbers = range(at, min(at + size, len(plan)))
-        made, size, cost = sampler.sample_window([plan[b] for b in numbers], numbers, lists, window)
+        made, size, cost = sampler.sample_window([plan.seeds_of(b) for b in numbers], numbers, lists, window)
         reads.append(cost)
         at, size = at + len(made), min(size, window)
         while made:

@@ -84,12 +84,12 @@ class BoundSampler {
   }
 
   Window sample_window(const Epoch& seeds, uint64_t epoch, Ids numbers, int64_t size, const Counters& features,
-                       const Counters& adjacency, std::vector<std::string> files, int64_t room,
-                       const std::string& wanted) {
+                       const Counters& adjacency, std::vector<std::string> files, std::vector<std::string> time_files,
+                       int64_t room, const std::string& wanted, const SeedTimes& times) {
     const AccessCounts counts = features.empty() ? AccessCounts{} : view_counts(features, adjacency);
     SampledWindow window =
-        sampler_->sample_window(view_epoch(seeds), epoch, numbers, size, features.empty() ? nullptr : &counts,
-                                {std::move(files), "auto", room}, parse_wanted(wanted));
+        sampler_->sample_window(view_epoch(seeds, times), epoch, numbers, size, features.empty() ? nullptr : &counts,
+                                {std::move(files), std::move(time_files), "auto", room}, parse_wanted(wanted));
     std::vector<Batch> batches;
     for (SampledBatch& batch : window.batches) batches.push_back(to_batch(std::move(batch), wanted == "positions"));
     return {window.size, window.next_size, std::tuple(window.reads, window.read_bytes, window.read_nanoseconds),
@@ -98,9 +98,7 @@ class BoundSampler {
 
   void count_accesses(const Epoch& seeds, uint64_t epoch, int64_t first, int64_t last, const Counters& features,
                       const Counters& adjacency, int threads, const SeedTimes& times) {
-    EpochSeeds views = view_epoch(seeds);
-    views.times = times;
-    sampler_->count_accesses(views, epoch, first, last, view_counts(features, adjacency), threads);
+    sampler_->count_accesses(view_epoch(seeds, times), epoch, first, last, view_counts(features, adjacency), threads);
   }
 
  private:
@@ -127,8 +125,8 @@ class BoundSampler {
       if (times[r]) config.relations[r].times = times[r]->get("times");
   }
 
-  static EpochSeeds view_epoch(const Epoch& epoch) {
-    EpochSeeds views;
+  static EpochSeeds view_epoch(const Epoch& epoch, const SeedTimes& times) {
+    EpochSeeds views{.times = times};
     for (const auto& [seeds, of_batches] : epoch) {
       const auto ids = seeds.get("seeds"), offsets = of_batches.get("offsets");
       TIERING_EXPECT(!offsets.empty() && offsets[0] >= 0, "offsets: expected at least one entry, the first 0");
@@ -192,7 +190,7 @@ void bind_sampling(nb::module_& m) {
   define(sampler, "count_accesses", &BoundSampler::count_accesses, "seeds"_a, "epoch"_a, "first"_a, "last"_a,
          "features"_a, "adjacency"_a, "threads"_a, "times"_a = nb::tuple());
   define(sampler, "sample_window", &BoundSampler::sample_window, "seeds"_a, "epoch"_a, "numbers"_a, "size"_a,
-         "features"_a, "adjacency"_a, "files"_a, "room"_a, "wanted"_a);
+         "features"_a, "adjacency"_a, "files"_a, "time_files"_a, "room"_a, "wanted"_a, "times"_a = nb::tuple());
   define(m, "cumulative_weights", &sum_weights, "indptr"_a, "weights"_a, "what"_a, "threads"_a = 1);
   define(
       m, "unique_ids",

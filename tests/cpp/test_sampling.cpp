@@ -67,10 +67,17 @@ void test_counts(const SamplerConfig& config) {
   std::vector<int64_t> offsets, none(21, 0);
   const Buffer<int64_t> papers = epoch_order(600, 4, 2);
   for (int64_t b = 0; b <= 20; ++b) offsets.push_back(30 * b);
+  std::vector<int64_t> clocks(600);
+  for (int64_t i = 0; i < 600; ++i) clocks[static_cast<size_t>(i)] = 7919 * i % 6100 - 50;
+  const auto cut = [&](int64_t begin, size_t size) {
+    const auto times = std::span<const int64_t>(clocks).subspan(static_cast<size_t>(begin), size);
+    return config.has_times() ? SeedTimes{times, {}} : SeedTimes{};
+  };
+  const SeedTimes times = cut(0, 600);
   const auto count = [&](int threads) {
     std::vector<int64_t> counts(900 + 200 + 900 + 900 + 200, 0);
     int64_t* c = counts.data();
-    sampler.count_accesses({{papers.span(), {}}, {offsets, none}}, 2, 0, 20,
+    sampler.count_accesses({{papers.span(), {}}, {offsets, none}, times}, 2, 0, 20,
                            {{c, c + 900}, {c + 1100, c + 2000, c + 2900}}, threads);
     return counts;
   };
@@ -78,11 +85,15 @@ void test_counts(const SamplerConfig& config) {
   CHECK(one == count(2) && one == count(7));
   if (config.rule < Rule::pinsage) {
     const TempDir folder;
-    ListFiles files{.paths = {}, .engine = "threads"};
+    ListFiles files{.paths = {}, .times = {}, .engine = "threads"};
     for (const RelationView& relation : config.relations) {
       files.paths.push_back(folder.path() / std::to_string(files.paths.size()));
       const auto bytes = static_cast<std::streamsize>(relation.indices.size * (relation.indices.wide ? 8 : 4));
       std::ofstream(files.paths.back(), std::ios::binary).write(static_cast<const char*>(relation.indices.data), bytes);
+      files.times.push_back(files.paths.back() + "-times");
+      std::ofstream(files.times.back(), std::ios::binary)
+          .write(reinterpret_cast<const char*>(relation.times.data()),
+                 static_cast<std::streamsize>(relation.times.size_bytes()));
     }
     for (const int64_t room : {0, 100'000, 1 << 30}) {
       files.room = room;
@@ -94,14 +105,14 @@ void test_counts(const SamplerConfig& config) {
         std::vector<int64_t> numbers;
         for (int64_t n = b; n < 20; ++n) numbers.push_back(n);
         const SampledWindow window =
-            sampler.sample_window({{papers.span(), {}}, {from, std::span(none).subspan(static_cast<size_t>(b))}}, 2,
-                                  numbers, size, &counters, files, Wanted::positions);
+            sampler.sample_window({{papers.span(), {}}, {from, std::span(none).subspan(static_cast<size_t>(b))}, times},
+                                  2, numbers, size, &counters, files, Wanted::positions);
         CHECK(window.size >= 1 && window.size <= size && window.next_size <= 2 * window.size);
         CHECK(window.reads > 0 && window.read_bytes >= 4096 * window.reads);
         for (int64_t i = 0; i < window.size; ++i) {
           const int64_t number = b + i;
-          const auto alone =
-              sampler.sample({{papers.data() + 30 * number, 30}, {}}, 2, static_cast<uint64_t>(number), true);
+          const auto alone = sampler.sample({{papers.data() + 30 * number, 30}, {}}, 2, static_cast<uint64_t>(number),
+                                            true, cut(30 * number, 30));
           check_equal(window.batches[static_cast<size_t>(i)], alone);
         }
         b += window.size;
@@ -112,9 +123,10 @@ void test_counts(const SamplerConfig& config) {
   }
   std::vector<int64_t> features(1100, 0);
   for (int64_t b = 0; b < 20; ++b) {
-    const auto batch = sampler.sample({{papers.data() + 30 * b, 30}, {}}, 2, static_cast<uint64_t>(b), false);
-    for (const int64_t v : batch.nodes[0]) ++features[static_cast<size_t>(v)];
-    for (const int64_t v : batch.nodes[1]) ++features[static_cast<size_t>(900 + v)];
+    const auto nodes =
+        sampler.sample_nodes({{papers.data() + 30 * b, 30}, {}}, 2, static_cast<uint64_t>(b), nullptr, cut(30 * b, 30));
+    for (const int64_t v : nodes[0]) ++features[static_cast<size_t>(v)];
+    for (const int64_t v : nodes[1]) ++features[static_cast<size_t>(900 + v)];
   }
   CHECK(std::equal(features.begin(), features.end(), one.begin()));
 }
@@ -130,8 +142,17 @@ void test_rules() {
     if (rule == Rule::ladies) continue;
     config.disjoint = true;
     test_many_callers(config);
+    test_counts(config);
     config.induced = true;
     test_many_callers(config);
+    test_counts(config);
+    std::vector<int64_t> times(6000);
+    std::iota(times.begin(), times.end(), 0);
+    config.relations[0].times = times;
+    config.time.window = 3000;
+    test_counts(config);
+    config.induced = false;
+    test_counts(config);
   }
   SamplerConfig walks = example.config(Rule::pinsage);
   walks.walks = {12, 3, uint64_t{1} << 51, {{0}, {1, 2}}};

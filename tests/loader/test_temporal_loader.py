@@ -8,6 +8,8 @@ import torch
 
 import tiering
 from tiering.errors import CapabilityError, InputError, MissingError
+from tiering.loader.batches import windows as windowed
+from tiering.readahead import memory as sizes
 from tiering.sampling import SamplingOptions, make_sampler
 
 NODES, EDGES = 300, 4000
@@ -38,9 +40,15 @@ def layouts(tmp_path_factory):
         layout.close()
 
 
-@pytest.mark.parametrize("memory", ["auto", "tiers"])
+@pytest.mark.parametrize("memory", ["auto", "tiers", "windows"])
 @pytest.mark.parametrize("how", [{"temporal_strategy": "last"}, {"time_window": 20}, {"subgraph_type": "induced"}])
-def test_batches_are_the_samplers(layouts, memory, how):
+def test_batches_are_the_samplers(layouts, memory, how, monkeypatch):
+    """With rows in memory, read by each batch, and with lists and times that exceed memory, too."""
+    windows = memory == "windows"
+    if windows:
+        memory = "tiers"
+        monkeypatch.setattr(sizes, "LEAST_LISTS", 0)
+        monkeypatch.setattr(windowed, "bytes_around", lambda sampler: 1 << 62)
     layout, seeds = layouts["edge"], np.repeat(np.arange(40), 2)
     times = torch.arange(80) % 50
     options = {"fanouts": (3, 2), "batch_size": 16, "seed": 4, "time": "when", **how}
@@ -59,6 +67,8 @@ def test_batches_are_the_samplers(layouts, memory, how):
             assert bool((instance[0] == instance[1]).all())
             assert (drawn_times[positions[REL]] <= batch.seed_time[instance[1]].numpy()).all()
         assert np.array_equal(batch.x.numpy(), FEAT[originals[batch.nodes["node"]]])
+    assert (loader.windows is not None) == windows
+    assert not windows or loader.stats().lists["batches"] == len(loader)
 
 
 def test_each_row_is_read_once(layouts):

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+from dataclasses import replace
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -70,13 +74,34 @@ class WideGraph:
         return self._csc[relation]
 
 
+class TimedGraph(WideGraph):
+    """The same graph with times of two relations, in files of their own; lists ascend in time, with many ties."""
+
+    def __init__(self, graph, folder, dtype):
+        super().__init__(graph, folder)
+        self.time, self.made = SimpleNamespace(dtype=dtype, unit=None), {}
+        for relation in RELATIONS[:2]:
+            indptr, indices = graph.csc(relation)
+            times = np.random.default_rng(7).integers(0, 60, indices.size).astype(dtype)
+            for begin, end in itertools.pairwise(indptr):
+                times[begin:end].sort()
+            times.tofile(folder / f"times-{dtype}-{relation[1]}")
+            self.made[relation] = np.memmap(folder / f"times-{dtype}-{relation[1]}", dtype, "r")
+
+    def times(self, relation):
+        return self.made.get(relation)
+
+    def node_times(self, node_type):
+        return None
+
+
 def sampler_of(graph, **options):
     fanouts = options.pop("fanouts", [3, 2, 4])
     return make_sampler(graph, SamplingOptions(fanouts, seed=5, **options))
 
 
 def files_of(sampler, room=1 << 30):
-    return ListFiles(lists.list_files(sampler), room)
+    return lists.list_files(sampler, room)
 
 
 def both(sampler, room):
@@ -191,7 +216,7 @@ def test_a_bad_id_and_a_short_file_are_named(graph, tmp_path):
     plan, (first, *others) = sampler.batches({"user": np.arange(900)}, 50, 0), files_of(sampler).files
 
     def count(file):
-        return sampler.count_accesses(plan, lists=ListFiles([str(file), *others], 1 << 30))
+        return sampler.count_accesses(plan, lists=ListFiles([str(file), *others], [], 1 << 30))
 
     indices = np.fromfile(first, graph.csc(RELATIONS[0])[1].dtype)
     bad = indices.copy()
@@ -223,9 +248,14 @@ def test_batches_are_those_of_one_at_a_time(
     kind = {"subgraph_type": "bidirectional" if both_ways else "directional"}
     sampler = make_sampler(graph, SamplingOptions(fanouts, seed=seed, **options, **kind))
     plan, order = sampler.batches({"user": np.arange(0, 900, 11), "tag": [2]}, 7, 3), [*range(11, 4, -1), 0, 2]
+    check_batches(sampler, plan, order, room, size, positions)
+
+
+def check_batches(sampler, plan, order, room, size, positions):
+    """Windows of at most `size` of the batches `order` are these batches in memory."""
     made, begin = [], 0
     while begin < len(order):
-        seeds = [plan[b] for b in order[begin:]]
+        seeds = [plan.seeds_of(b) for b in order[begin:]]
         window, following, reads = sampler.sample_window(
             seeds, order[begin:], files_of(sampler, room), size, epoch=3, positions=positions
         )
@@ -235,14 +265,17 @@ def test_batches_are_those_of_one_at_a_time(
         assert reads.nbytes >= 512 * reads.reads
         made, begin = made + window, begin + len(window)
     for number, batch in zip(order, made, strict=True):
-        assert_batches_equal(batch, sampler.sample(plan[number], epoch=3, batch=number, positions=positions))
+        ids, times = plan.seeds_of(number)
+        alone = sampler.sample(ids, epoch=3, batch=number, positions=positions, seed_time=times)
+        assert_batches_equal(batch, alone)
 
 
 def assert_batches_equal(one, other):
     assert (one.epoch, one.batch, one.num_nodes, one.subgraph_type) == (
         other.epoch, other.batch, other.num_nodes, other.subgraph_type,
     )  # fmt: skip
-    for mine, theirs in ((one.nodes, other.nodes), (one.instances, other.instances)):
+    pairs = (one.nodes, other.nodes), (one.instances, other.instances), (one.seed_time, other.seed_time)
+    for mine, theirs in pairs:
         assert mine.keys() == theirs.keys()
         assert all(np.array_equal(mine[t], theirs[t]) for t in mine)
     assert len(one.hops) == len(other.hops)
@@ -252,3 +285,56 @@ def assert_batches_equal(one, other):
                 mine, theirs = getattr(hop[relation], name), getattr(edges, name)
                 assert (mine is None) == (theirs is None)
                 assert theirs is None or np.array_equal(mine, theirs)
+
+
+@pytest.fixture(scope="module", params=["int64", "float64"])
+def timed(request, tmp_path_factory):
+    made = next(graph.__wrapped__(SimpleNamespace(param="int32"), tmp_path_factory) for _ in "1")
+    return TimedGraph(made, tmp_path_factory.mktemp("timed"), request.param)
+
+
+@settings(max_examples=80)
+@given(
+    seed=st.integers(0, 2**40), fanouts=st.lists(st.integers(1, 30) | st.just(-1), min_size=1, max_size=3),
+    size=st.integers(1, 16), room=st.sampled_from([0, 10**5, 10**6, 1 << 30]), new=st.booleans(),
+    last=st.booleans(), rule=st.sampled_from(["uniform", "replacement"]), positions=st.booleans(),
+    window=st.none() | st.integers(0, 40), kind=st.sampled_from(["directional", "bidirectional", "induced"]),
+)  # fmt: skip
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_batches_in_time(timed, seed, fanouts, size, room, new, last, rule, positions, window, kind):
+    """Lists of times of less and more than a page, before, within and after all times."""
+    options = {
+        "frontier": "new" if new else "all", "disjoint": True, "time": "when", "time_window": window,
+        "temporal_strategy": "last" if last else "uniform", "sampler": rule, "subgraph_type": kind,
+    }  # fmt: skip
+    if kind == "induced":
+        fanouts = fanouts[:2]
+    sampler = make_sampler(timed, SamplingOptions(fanouts, seed=seed, **options))
+    users, random = np.arange(0, 900, 11), np.random.default_rng(seed)
+    times = {"user": random.integers(-2, 65, users.size), "tag": [30]}
+    plan = sampler.batches({"user": users, "tag": [2]}, 7, 3, seed_time=times)
+    check_batches(sampler, plan, [*range(11, 4, -1), 0, 2], room, size, positions)
+    found = sampler.count_accesses(plan, lists=files_of(sampler, room))
+    assert_same(sampler.count_accesses(plan), found)
+
+
+@settings(max_examples=30)
+@given(
+    seed=st.integers(0, 2**40), fanouts=st.lists(st.integers(1, 30) | st.just(-1), min_size=1, max_size=2),
+    size=st.integers(1, 16), disjoint=st.booleans(), positions=st.booleans(),
+)  # fmt: skip
+def test_induced_batches(graph, seed, fanouts, size, disjoint, positions):
+    options = {"disjoint": disjoint, "subgraph_type": "induced"}
+    sampler = make_sampler(graph, SamplingOptions(fanouts, seed=seed, **options))
+    plan = sampler.batches({"user": np.arange(0, 900, 11), "tag": [2]}, 7, 3)
+    check_batches(sampler, plan, [*range(11, 4, -1), 0, 2], 10**6, size, positions)
+    assert_same(*both(sampler, 10**5))
+
+
+def test_a_short_file_of_times_is_named(timed, tmp_path):
+    sampler = sampler_of(timed, disjoint=True, time="when", fanouts=[3])
+    plan, files = sampler.batches({"user": np.arange(900)}, 50, 0, seed_time=np.full(900, 30)), files_of(sampler)
+    np.fromfile(files.times[0])[:-2000].tofile(tmp_path / "short")
+    with pytest.raises(StorageError, match="short"):
+        sampler.count_accesses(plan, lists=replace(files, times=[str(tmp_path / "short"), *files.times[1:]]))
+    assert_same(sampler.count_accesses(plan), sampler.count_accesses(plan, lists=files))

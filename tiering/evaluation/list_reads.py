@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from tiering.evaluation.cache_order import IntArray
 from tiering.readahead import memory
 from tiering.readahead.memory import MAX_WINDOW, WindowMemory
 from tiering.sampling import EpochPlan, Sampler
-from tiering.sampling.base import ListFiles
 from tiering.sampling.lists import bytes_around, list_files, lists_bytes
 
 _FACTOR = 8  # between two sizes of windows that are tried
@@ -28,13 +26,13 @@ class ListReads:
     @classmethod
     def count(cls, sampler: Sampler, plan: EpochPlan, room: int) -> ListReads | None:
         """Sample windows of several sizes within `room` bytes; ``None`` for small lists, and those that stay mapped."""
-        nbytes, files = lists_bytes(sampler), list_files(sampler)
+        nbytes, files = lists_bytes(sampler), list_files(sampler, room)
         if nbytes <= memory.LEAST_LISTS or files is None:
             return None
         costs, size = list[tuple[int, float, float]](), 1
         while True:
-            seeds: list[Mapping[str, IntArray]] = [plan[batch] for batch in range(min(size, len(plan)))]
-            made, _, cost = sampler.sample_window(seeds, range(len(seeds)), ListFiles(files, room), size)
+            seeds = [plan.seeds_of(batch) for batch in range(min(size, len(plan)))]
+            made, _, cost = sampler.sample_window(seeds, range(len(seeds)), files, size)
             costs.append((len(made), cost.reads / len(made), cost.nbytes / len(made)))
             if len(made) < size or size >= MAX_WINDOW:
                 return cls(nbytes, bytes_around(sampler), costs)

@@ -269,7 +269,7 @@ class BatchSample:
             while first < last:
                 batches = range(first, min(last, first + size))
                 made, size, _ = sampler.sample_window(
-                    [plan[b] for b in batches], batches, files, size, epoch=plan.epoch
+                    [plan.seeds_of(b) for b in batches], batches, files, size, epoch=plan.epoch
                 )
                 first += len(made)
                 yield from made

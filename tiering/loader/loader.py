@@ -228,11 +228,11 @@ class Loader(Described):
         largest: int | None = getattr(self.targets, "largest", None)
 
         def draw(windows: ListWindows | None) -> SampledBatch:
-            seeds, times = plan.seeds_of(largest or 0)
+            seeds = plan.seeds_of(largest or 0)
             key: dict[str, Any] = {"epoch": 0, "positions": self._edge_positions}
             if windows is not None:
                 return windows.sample(self.node_sampler, [seeds], [0], 1, **key)[0][0]
-            return self.node_sampler.sample(seeds, batch=0, seed_time=times, **key)
+            return self.node_sampler.sample(seeds[0], batch=0, seed_time=seeds[1], **key)
 
         drives = getattr(rows[cold[0]], "drives", None)
         group = group if drives is None else None  # each process has drives of its own
@@ -279,7 +279,7 @@ class Loader(Described):
         layout, windows = self.layout.artifact, self.windows
         if windows is None:
             return None
-        return measured_speed([Path(file) for file in windows.files if file], layout.path.absolute().parent)
+        return measured_speed([Path(file) for file in windows.files.files if file], layout.path.absolute().parent)
 
     def _find_edge_features(self) -> EdgeRows:
         """Return the tables of edges' features, if batches or the adapter take them."""

@@ -51,7 +51,7 @@ class BatchSize:
         seeds = np.linspace(0, count - 1, min(count, how.batch_size)).astype(np.int64)
         sampler, given = make_sampler(graph, how), {largest: np.unique(seeds)}
         lists = window_lists(sampler, available_memory())
-        batch = sampler.sample(given) if lists is None else sampler.sample_window([given], [0], lists, 1)[0][0]
+        batch = sampler.sample(given) if lists is None else sampler.sample_window([(given, None)], [0], lists, 1)[0][0]
         rows = sum(batch.nodes[t].size * nbytes for t, nbytes in row_bytes.items())
         return cls(rows, batch.nbytes, sum(sum(known.values()) for known in batch.num_nodes[:-1]))
 
@@ -83,10 +83,12 @@ def measure_room(asked: LayoutOptions, graph: SizedGraph) -> LayoutOptions:
     how = asked.sampling or SamplingOptions(FANOUTS)
     batch = BatchSize.of(graph, how, row_bytes)
     free = int(AUTO_SHARE * available_memory())
-    work, cache = BatchMemory.of(batch.rows, batch.arrays).work, page_cache_for(_mapped(graph), free)
+    work, mapped = BatchMemory.of(batch.rows, batch.arrays).work, _mapped(graph)
+    cache = page_cache_for(mapped, free)
     ahead = int((work + _BATCHES * batch.rows) / (1 - KNOWN_SHARE - NUMBERS_SHARE))
     whole = f"{format_bytes(free)} is {AUTO_SHARE:.0%} of what is free"
-    taken = f"less {format_bytes(cache)} for the adjacency and"
+    lists = "" if cache == mapped else f" of {format_bytes(mapped)}, the rest of which batches read from disk,"
+    taken = f"less {format_bytes(cache)} for the adjacency{lists} and"
     room = TierRoom(
         0, max(0, free - cache - work), max(0, free - cache - ahead), "`tiering doctor` says why no GPU can be used",
         f"{whole}, {taken} {format_bytes(work)} for batches",

@@ -99,7 +99,9 @@ class ListFiles:
     """Files from which windows of batches read neighbor lists, and the windows' memory."""
 
     files: list[str]
-    """Per relation, its ``indices`` as the whole content of a file."""
+    """Per relation, its ``indices`` as the whole content of a file; empty without edges."""
+    times: list[str]
+    """Per relation, the times that the sampler goes by, likewise; empty without times."""
     room: int
     """Bytes that the batches of a window may take together; one batch is sampled in any case."""
 
@@ -246,22 +248,25 @@ class Sampler:
         return self._batch(found, epoch, batch, times)
 
     def sample_window(
-        self, seeds: Sequence[Mapping[str, IdArray]], batches: Sequence[int], lists: ListFiles, size: int, *,
-        epoch: int = 0, positions: bool = False,
+        self, seeds: Sequence[tuple[Mapping[str, IdArray], Mapping[str, npt.NDArray[Any]] | None]],
+        batches: Sequence[int], lists: ListFiles, size: int, *, epoch: int = 0, positions: bool = False,
     ) -> tuple[list[SampledBatch], int, WindowReads]:  # fmt: skip
         """Sample the first of some batches together, hop by hop: each page of the lists is read once a hop.
 
-        Returns at most `size` batches, as many as `lists` has room for, each as `sample` returns it for its `seeds` and
-        number; how many the next window has room for; and the reads.
+        Returns at most `size` batches, as many as `lists` has room for, each as `sample` returns it for its `seeds`,
+        their times, and number; how many the next window has room for; and the reads.
         """
-        ends = [np.cumsum([0, *(of.get(t, _NONE).size for of in seeds)]) for t in self.node_types]
-        ids = [np.concatenate([_NONE, *(of.get(t, _NONE) for of in seeds)]) for t in self.node_types]
+        ends = [np.cumsum([0, *(of.get(t, _NONE).size for of, _ in seeds)]) for t in self.node_types]
+        ids = [np.concatenate([_NONE, *(of.get(t, _NONE) for of, _ in seeds)]) for t in self.node_types]
+        times = [self.seed_times({t: of.get(t, _NONE) for t in self.node_types}, given) for of, given in seeds]
+        words = [] if self.times is None else [np.concatenate(one) for one in zip(*map(_words, times), strict=True)]
         key = list(zip(ids, ends, strict=True)), key_word(epoch, "epoch"), np.array(batches, np.uint64).view(np.int64)
         with self._explained():
             done, size, reads, found = self._native.sample_window(
-                *key, size, [], [], lists.files, lists.room, "positions" if positions else "edges"
+                *key, size, [], [], lists.files, lists.times, lists.room, "positions" if positions else "edges", words
             )
-        made = [self._batch(each, epoch, number, {}) for each, number in zip(found, batches, strict=False)]
+        keys = zip(found, zip(batches, times, strict=True), strict=False)
+        made = [self._batch(each, epoch, *key) for each, key in keys]
         return made, size, WindowReads(done, *reads)
 
     def _batch(self, found: Any, epoch: int, batch: int, times: dict[str, npt.NDArray[Any]]) -> SampledBatch:
@@ -367,11 +372,9 @@ class Sampler:
             for _ in self.windows(plan, first, last, counts, lists):
                 pass
             return counts
-        seeds, epoch, counters = *self._epoch(plan), self._counters(counts)
-        given = {t: ids for t, (ids, _) in zip(self.node_types, seeds, strict=True)}
-        times = self.seed_times(given, plan.times or None)
+        (seeds, epoch, times), counters = self._epoch(plan), self._counters(counts)
         with self._explained():
-            self._native.count_accesses(seeds, epoch, first, last, *counters, parse_threads(threads), _words(times))
+            self._native.count_accesses(seeds, epoch, first, last, *counters, parse_threads(threads), times)
         return counts
 
     def windows(
@@ -382,24 +385,27 @@ class Sampler:
 
         Adds to `counts`. Without `nodes` what is yielded is empty.
         """
-        (seeds, epoch), size = self._epoch(plan), 64  # memory ends the first window, too
+        (seeds, epoch, times), size = self._epoch(plan), 64  # memory ends the first window, too
         counters = ([], []) if counts is None else self._counters(counts)
         wanted = "unique_nodes" if nodes else "nothing"
         while first < last:
             given = [(ids, ends[first : last + 1]) for ids, ends in seeds]
             with self._explained():
                 done, size, _, found = self._native.sample_window(
-                    given, epoch, np.arange(first, last), size, *counters, lists.files, lists.room, wanted
-                )
+                    given, epoch, np.arange(first, last), size, *counters, lists.files, lists.times, lists.room, wanted,
+                    times,
+                )  # fmt: skip
             first += done
             yield [dict(zip(self.node_types, each[0], strict=True)) for each in found]
 
-    def _epoch(self, plan: EpochPlan) -> tuple[list[tuple[IdArray, IdArray]], int]:
-        """Return a plan as the core takes it: ids and offsets per node type, and the epoch."""
+    def _epoch(self, plan: EpochPlan) -> tuple[list[tuple[IdArray, IdArray]], int, list[IdArray]]:
+        """Return a plan as the core takes it: ids and offsets per node type, the epoch, and times of the seeds."""
         self._check_types(plan.ids, "plan")
         idle = np.zeros(len(plan) + 1, np.int64)
         lists = [(plan.ids.get(t, _NONE), plan.offsets.get(t, idle)) for t in self.node_types]
-        return lists, key_word(plan.epoch, "epoch")
+        given = {t: ids for t, (ids, _) in zip(self.node_types, lists, strict=True)}
+        times = self.seed_times(given, plan.times or None)
+        return lists, key_word(plan.epoch, "epoch"), _words(times)
 
     def _counters(self, counts: AccessCounts) -> tuple[list[IdArray], list[IdArray]]:
         """Return the arrays per node type and per relation that the core may add to in place."""

@@ -7,6 +7,11 @@
 
 namespace tiering {
 
+/// Where a list lies in the relation's indices.
+struct ListRange {
+  int64_t begin, degree;
+};
+
 /// The inputs and outputs of one hop over one relation or metapath.
 struct HopTask {
   const SamplerConfig* config = nullptr;
@@ -27,6 +32,7 @@ struct HopTask {
   bool shared_reads = false;                     // whether other threads add to the same counters
   int id_bits = 62;                              // of the keys in both tables; the instance stands above
   const int64_t* clocks = nullptr;               // seed time of each instance, a word of TimeRule
+  const ListRange* visible = nullptr;            // of relations with times, of the frontier's nodes, if known by now
 
   int64_t node_of(int64_t key) const { return key & ((int64_t{1} << id_bits) - 1); }
   int64_t instance_of(int64_t key) const { return key >> id_bits; }
@@ -36,11 +42,6 @@ struct HopTask {
 struct HopScratch {
   GrowingArray<int64_t> places, ids;
   GrowingArray<int32_t> taken;
-};
-
-/// Where a list lies in the relation's indices.
-struct ListRange {
-  int64_t begin, degree;
 };
 
 [[noreturn, gnu::cold, gnu::noinline]] inline void throw_bad_list(int64_t node, int64_t begin, int64_t end,

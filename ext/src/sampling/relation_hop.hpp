@@ -48,11 +48,25 @@ class ListSearch {
   int64_t count_ = 0, first_[2 * kMost], size_[2 * kMost];
 };
 
+/// The entries of a list that come before those that an instance of time `now` sees, and before the end of these.
+template <typename Time>
+struct Visibility {
+  Time window;
+
+  bool before_end(Time time, Time now) const { return time <= now; }
+  bool before_begin(Time time, Time now) const {
+    if constexpr (std::is_same_v<Time, double>) return (time < now) & (now - time > window);
+    // The difference of integers fits into 64 bits where it counts.
+    const uint64_t age = static_cast<uint64_t>(now) - static_cast<uint64_t>(time);
+    return (time < now) & (age > static_cast<uint64_t>(window));
+  }
+};
+
 /// Cuts lists to the entries that the instances of their keys see.
 template <typename Time>
 void keep_visible(const HopTask& task, const int64_t* keys, int64_t size, ListRange* lists) {
   const TimeRule& rule = task.config->time;
-  const auto window = std::bit_cast<Time>(rule.window);
+  const Visibility<Time> visibility{std::bit_cast<Time>(rule.window)};
   Time now[ListSearch::kMost];
   ListSearch search(task.relation->times);  // of the ends of lists, then, in a window, of their begins
   for (int64_t i = 0; i < size; ++i) {
@@ -62,12 +76,7 @@ void keep_visible(const HopTask& task, const int64_t* keys, int64_t size, ListRa
   for (int64_t i = 0; i < size && rule.window != -1; ++i) search.add(lists[i]);
   search.run([&](int64_t i, int64_t word) -> bool {
     const auto time = std::bit_cast<Time>(word);
-    if (i < size) return time <= now[i];
-    const Time seed_time = now[i - size];
-    if constexpr (std::is_same_v<Time, double>) return (time < seed_time) & (seed_time - time > window);
-    // The difference of integers fits into 64 bits where it counts.
-    const uint64_t age = static_cast<uint64_t>(seed_time) - static_cast<uint64_t>(time);
-    return (time < seed_time) & (age > static_cast<uint64_t>(window));
+    return i < size ? visibility.before_end(time, now[i]) : visibility.before_begin(time, now[i - size]);
   });
   for (int64_t i = 0; i < size; ++i) {
     const int64_t begin = rule.window == -1 ? lists[i].begin : search.found(size + i);
@@ -75,10 +84,13 @@ void keep_visible(const HopTask& task, const int64_t* keys, int64_t size, ListRa
   }
 }
 
-/// Cuts up to ListSearch::kMost lists to the entries that the instances of their keys see.
+/// Cuts up to ListSearch::kMost lists to the entries that the instances of their keys, which stand among the
+/// destinations, see.
 inline void keep_visible(const HopTask& task, const int64_t* keys, int64_t size, ListRange* lists) {
   if (task.relation->times.empty()) return;
-  if (task.config->time.real)
+  if (task.visible != nullptr)
+    std::copy_n(task.visible + (keys - task.destinations->data() - task.frontier_begin), size, lists);
+  else if (task.config->time.real)
     keep_visible<double>(task, keys, size, lists);
   else
     keep_visible<int64_t>(task, keys, size, lists);
@@ -257,5 +269,9 @@ void run_disjoint_hop(const HopTask& task, Draw& draw, HopScratch& scratch);
 /// Writes all edges between known nodes of one instance that are visible to it: by destination, in the order of its
 /// list. Reads the lists of all destinations. A batch that is not disjoint is one instance.
 void write_induced_edges(const HopTask& task);
+
+/// Writes the edges of destination `i` from known nodes, of the entries at [begin, end) of `indices`; `ids` stand there.
+template <typename Index>
+void write_known_edges(const HopTask& task, int64_t i, int64_t begin, int64_t end, const Index* ids);
 
 }  // namespace tiering

@@ -82,11 +82,10 @@ void Sampler::count_accesses(const EpochSeeds& seeds, uint64_t epoch, int64_t fi
   check_epoch(seeds, config_, first, last);
   for_blocks(threads, last - first, [&](int64_t block) {
     const int64_t b = first + block;
-    const SeedTimes times = seeds.times.empty() ? SeedTimes() : cut(seeds.times, seeds.offsets, b);
     const auto workspace = borrow();
     workspace->reads = &counts.adjacency;
     workspace->shared_reads = threads > 1;
-    workspace->sample(seeds_of(seeds, b), times, epoch, static_cast<uint64_t>(b), false, nullptr);
+    workspace->sample(seeds_of(seeds, b), times_of(seeds, b), epoch, static_cast<uint64_t>(b), false, nullptr);
     workspace->add_counts(counts, threads > 1);
   });
 }

@@ -65,6 +65,10 @@ inline BatchSeeds cut(const BatchSeeds& arrays, const std::vector<std::span<cons
 
 inline BatchSeeds seeds_of(const EpochSeeds& seeds, int64_t batch) { return cut(seeds.ids, seeds.offsets, batch); }
 
+inline SeedTimes times_of(const EpochSeeds& seeds, int64_t batch) {
+  return seeds.times.empty() ? SeedTimes() : cut(seeds.times, seeds.offsets, batch);
+}
+
 /// Everything one batch in the making needs; reused from batch to batch.
 struct Sampler::Workspace {
   Workspace(const SamplerConfig& c, const std::vector<Buffer<uint64_t>>& s)

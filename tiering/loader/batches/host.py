@@ -58,7 +58,7 @@ class BatchMaker:
 
         def sample(batches: Sequence[int], size: int) -> tuple[list[SampledBatch], int]:
             with self.times.work("sampling"):
-                seeds = [plan.seeds_of(batch)[0] for batch in batches]
+                seeds = [plan.seeds_of(batch) for batch in batches]
                 key = {"epoch": epoch, "positions": self.edge_positions}
                 return windows.sample(self.sampler, seeds, batches, size, **key)
 

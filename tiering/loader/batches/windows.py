@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from tiering.errors import TieringError
@@ -23,7 +23,7 @@ Sampled: TypeAlias = tuple[list[SampledBatch], int]  # batches, and how many the
 class ListWindows:
     """Windows of batches of one loader, and what reading lists has cost."""
 
-    files: list[str]
+    files: ListFiles
     memory: WindowMemory
     reads: WindowReads = field(default_factory=WindowReads)
     largest: int = 0  # batches of the largest window
@@ -37,7 +37,7 @@ class ListWindows:
         """
         nbytes = lists_bytes(sampler)
         memory = WindowMemory.find(nbytes, bytes_around(sampler), left, page_cache)
-        if memory is not None and (files := list_files(sampler)) is not None:
+        if memory is not None and (files := list_files(sampler, 0)) is not None:
             return cls(files, memory)
         if memory is not None:
             read_at_random(sampler, nbytes, left)
@@ -45,7 +45,7 @@ class ListWindows:
 
     def sample(self, sampler: Sampler, seeds: Sequence[Any], batches: Sequence[int], size: int, **key: Any) -> Sampled:
         """Sample a window of at most `size` of some batches; see `Sampler.sample_window`."""
-        lists = ListFiles(self.files, int(_IN_WORK * self.memory.room))
+        lists = replace(self.files, room=int(_IN_WORK * self.memory.room))
         made, following, cost = sampler.sample_window(seeds, batches, lists, size, **key)
         with self._lock:
             self.reads, self.largest = self.reads + cost, max(self.largest, len(made))

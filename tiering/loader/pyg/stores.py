@@ -331,7 +331,7 @@ class TieredSampler(pyg.BaseSampler):  # type: ignore[misc] # PyG has no types
         which: dict[str, Any] = {"epoch": self.epoch, "batch": key, "positions": self._positions}
         sampled = (
             self._sampler.sample(seeds, seed_time=times, **which) if self._windows is None
-            else self._windows.sample(self._sampler, [seeds], [which.pop("batch")], 1, **which)[0][0]
+            else self._windows.sample(self._sampler, [(seeds, times)], [which.pop("batch")], 1, **which)[0][0]
         )  # fmt: skip
         batch = {t: _tensor(number) for t, number in numbers_of_links(sampled.instances, end_links).items()} or None
         node = BatchNodesByType()

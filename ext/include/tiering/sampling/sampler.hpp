@@ -156,9 +156,10 @@ struct AccessCounts {
   std::vector<int64_t*> adjacency;  // per relation: +1 for every time a node's list is read
 };
 
-/// The files of relations' indices, from which windows of batches read lists instead of from memory.
+/// The files of relations' indices and times, from which windows of batches read lists instead of from memory.
 struct ListFiles {
   std::vector<std::string> paths;  // per relation: a file that holds its indices and no more
+  std::vector<std::string> times;  // and one of its times, where it has times
   std::string engine = "auto";
   int64_t room = 0;  // bytes that the batches of a window may take together; one batch is sampled in any case
 };
@@ -201,8 +202,8 @@ class Sampler {
                       int threads);
 
   /// Samples a window: the first `size` of the batches with these seeds and numbers, or as many as memory has room for.
-  /// Each page of the files' lists is read once a hop. Adds to `counts`, if given. For rules by which nodes
-  /// draw from their own lists, without times and not induced.
+  /// Each page of the files' lists is read once a hop. Adds to `counts`, if given. For rules by which nodes draw from
+  /// their own lists. Windows of induced edges are one batch.
   SampledWindow sample_window(const EpochSeeds& seeds, uint64_t epoch, std::span<const int64_t> numbers, int64_t size,
                               const AccessCounts* counts, const ListFiles& files, Wanted wanted);
 
