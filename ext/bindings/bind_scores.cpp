@@ -111,6 +111,17 @@ void find_nodes(Values seeds, Values sums, std::span<double> found) {
   tiering::find_nodes(seeds, sums, found);
 }
 
+auto count_by_bin(std::span<const int64_t> indptr, const tiering::IdSpan& indices, int64_t num_src, int threads) {
+  return tiering::count_by_bin(csc_view(indptr, indices), num_src, threads);
+}
+
+/// The edges, and for columns of high degree and the others where blocks begin, in rows of the bins.
+auto bin_edges(std::span<const int64_t> indptr, const tiering::IdSpan& indices, int64_t num_src, int64_t high_degree,
+               int threads) {
+  tiering::BinnedCsc binned(csc_view(indptr, indices), num_src, high_degree, threads);
+  return std::tuple(std::move(binned.edges), std::move(binned.starts[0]), std::move(binned.starts[1]));
+}
+
 }  // namespace
 
 void bind_scores(nb::module_& m) {
@@ -126,14 +137,16 @@ void bind_scores(nb::module_& m) {
   define(m, "find_nodes", &find_nodes, "seeds"_a, "sums"_a, "found"_a);
   m.def("source_bin_shift", &tiering::source_bin_shift, "num_nodes"_a);
   m.def("high_column_degree", &tiering::high_column_degree, "columns"_a, "num_sources"_a);
-  nb::class_<tiering::BlockSums> sums(m, "BlockSums");
-  sums.def("take", &tiering::BlockSums::take, Release());
+  define(m, "count_by_bin", &count_by_bin, "indptr"_a, "indices"_a, "num_src"_a, "threads"_a = 1);
+  define(m, "bin_edges", &bin_edges, "indptr"_a, "indices"_a, "num_src"_a, "high_degree"_a, "threads"_a = 1);
+  nb::class_<tiering::BinSums> sums(m, "BinSums");
+  sums.def("take", &tiering::BinSums::take, Release());
   define(
       sums, "__init__",
-      +[](tiering::BlockSums* self, int64_t num_sources, int shift, std::span<const int64_t> bin_edges,
-          int64_t all_edges, int64_t min_piece, int64_t max_pieces) {
-        new (self) tiering::BlockSums(num_sources, shift, bin_edges, all_edges, min_piece, max_pieces);
+      +[](tiering::BinSums* self, int64_t num_sources, int shift, std::span<const int64_t> bin_edges, int64_t all_edges,
+          int64_t min_piece, int64_t max_pieces) {
+        new (self) tiering::BinSums(num_sources, shift, bin_edges, all_edges, min_piece, max_pieces);
       },
       "num_sources"_a, "shift"_a, "bin_edges"_a, "all_edges"_a, "min_piece"_a = 0, "max_pieces"_a = 0);
-  define(sums, "add", &tiering::BlockSums::add, "sources"_a, "columns"_a, "values"_a.none(), "threads"_a = 1);
+  define(sums, "add", &tiering::BinSums::add, "edges"_a, "starts"_a, "values"_a.none(), "threads"_a = 1);
 }

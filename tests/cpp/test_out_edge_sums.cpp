@@ -82,64 +82,62 @@ Sums swept(OutEdgeSums& kernel, const Problem& p, const std::vector<bool>& activ
   return sums;
 }
 
-/// The edges of a block that have their source in [first, end), those of a kind of column alone, sorted by bin.
-struct Block {
-  std::vector<uint32_t> sources, columns;
-  std::vector<double> values;
-
-  Block(const Problem& p, size_t r, std::pair<int64_t, int64_t> range, std::pair<int64_t, int64_t> nodes, int64_t high,
-        bool wanted_high, int shift) {
-    const auto& [indptr, positions, indices] = p.graphs[r];
-    std::vector<std::pair<uint32_t, uint32_t>> edges;
-    for (int64_t v = range.first; v < range.second; ++v) {
-      values.push_back(p.x[r][static_cast<size_t>(v)]);
-      const int64_t begin = indptr[static_cast<size_t>(v)], end = indptr[static_cast<size_t>(v) + 1];
-      if ((end - begin >= high) != wanted_high) continue;
-      for (int64_t k = begin; k < end; ++k)
-        if (const int64_t u = indices[static_cast<size_t>(k)]; u >= nodes.first && u < nodes.second)
-          edges.emplace_back(static_cast<uint32_t>(u - nodes.first), static_cast<uint32_t>(v - range.first));
-    }
-    std::stable_sort(edges.begin(), edges.end(),
-                     [&](const auto& a, const auto& b) { return a.first >> shift < b.first >> shift; });
-    for (const auto& [source, column] : edges) {
-      sources.push_back(source);
-      columns.push_back(column);
-    }
-  }
-};
+/// A relation's columns [range), by which a task bins their edges.
+BinnedCsc binned_columns(const Problem& p, size_t r, std::pair<int64_t, int64_t> range, int64_t high) {
+  const CscView whole = p.relation(r).csc;
+  std::vector<int64_t> indptr;
+  for (int64_t v = range.first; v <= range.second; ++v)
+    indptr.push_back(whole.indptr[static_cast<size_t>(v)] - whole.indptr[static_cast<size_t>(range.first)]);
+  const auto first = static_cast<size_t>(whole.indptr[static_cast<size_t>(range.first)]);
+  const std::vector<int64_t> indices(p.graphs[r].indices.begin() + static_cast<int64_t>(first),
+                                     p.graphs[r].indices.begin() + static_cast<int64_t>(first) + indptr.back());
+  return {{indptr, span_of(indices)}, p.num_nodes[static_cast<size_t>(p.src_types[r])], high, 2};
+}
 
 /// Sums by tasks that have so many ranges of bins, and get the edges in so many ranges of columns.
-Sums by_blocks(const Problem& p, const std::vector<bool>& active, const SumLimits& limits, int tasks, int cuts) {
+Sums by_tasks(const Problem& p, const std::vector<bool>& active, const SumLimits& limits, int tasks, int cuts) {
   Sums sums;
-  std::vector<std::vector<int64_t>> bins;
+  std::vector<std::vector<int64_t>> counts;
   int64_t all_edges = 0;
   for (size_t t = 0; t < p.num_nodes.size(); ++t) {
-    const int shift = source_bin_shift(p.num_nodes[t]);
-    bins.emplace_back(static_cast<size_t>((p.num_nodes[t] + (int64_t{1} << shift) - 1) >> shift), 0);
-    for (size_t r = 0; r < p.graphs.size(); ++r)
-      if (static_cast<size_t>(p.src_types[r]) == t)
-        for (const auto u : p.graphs[r].indices) ++bins.back()[static_cast<size_t>(u) >> shift];
-    all_edges = std::accumulate(bins.back().begin(), bins.back().end(), all_edges);
+    counts.emplace_back(static_cast<size_t>(source_bins(p.num_nodes[t]).num_buckets()), 0);
+    for (size_t r = 0; r < p.graphs.size(); ++r) {
+      if (static_cast<size_t>(p.src_types[r]) != t) continue;
+      const Buffer<int64_t> own = count_by_bin(p.relation(r).csc, p.num_nodes[t], 3);
+      for (int64_t b = 0; b < own.size(); ++b) counts.back()[static_cast<size_t>(b)] += own[b];
+    }
+    all_edges = std::accumulate(counts.back().begin(), counts.back().end(), all_edges);
   }
   for (size_t t = 0; t < p.num_nodes.size(); ++t) {
     const int shift = source_bin_shift(p.num_nodes[t]);
+    const auto bins = static_cast<int64_t>(counts[t].size());
     sums.emplace_back();
-    for (int task = 0; task < tasks; ++task) {
-      const auto [low, high] = even_cut(static_cast<int64_t>(bins[t].size()), tasks, task);
-      const std::pair nodes{low << shift, std::min(p.num_nodes[t], high << shift)};
-      const std::span own(bins[t].begin() + low, static_cast<size_t>(high - low));
-      BlockSums kernel(std::max<int64_t>(0, nodes.second - nodes.first), shift, own, all_edges, limits.min_piece,
-                       limits.max_pieces);
+    for (int task = 0; task < tasks && p.num_nodes[t] > 0; ++task) {
+      const auto [low, high] = even_cut(bins, tasks, task);
+      const std::span own(counts[t].begin() + low, static_cast<size_t>(high - low));
+      if (own.empty()) continue;
+      BinSums kernel(std::min(p.num_nodes[t], high << shift) - (low << shift), shift, own, all_edges, limits.min_piece,
+                     limits.max_pieces);
       for (size_t r = 0; r < p.graphs.size(); ++r) {
         if (static_cast<size_t>(p.src_types[r]) != t) continue;
-        const auto columns = static_cast<int64_t>(p.graphs[r].indptr.size()) - 1;
-        const int64_t many = high_degree(columns, source_bins(p.num_nodes[t]).num_buckets(), limits);
-        for (const bool wanted_high : {true, false})
+        const CscView csc = p.relation(r).csc;
+        const int64_t many = high_degree(csc.num_columns(), bins, limits);
+        for (const ColumnKind kind : kColumnKinds)
           for (int cut = 0; cut < cuts; ++cut) {
-            const Block block(p, r, even_cut(columns, cuts, cut), nodes, many, wanted_high, shift);
-            const std::optional<std::span<const double>> values = block.values;
-            if (block.sources.empty()) continue;
-            kernel.add(block.sources, block.columns, active[r] ? values : std::nullopt, 1 + cut % 3);
+            const auto range = even_cut(csc.num_columns(), cuts, cut);
+            const BinnedCsc part = binned_columns(p, r, range, many);
+            const int64_t rows = part.starts[kind].size() / bins;
+            std::vector<int64_t> starts;
+            for (int64_t row = 0; row < rows; ++row)
+              for (int64_t bin = low; bin < high; ++bin) starts.push_back(part.starts[kind][row * bins + bin]);
+            std::vector<double> values;
+            for (int64_t v = range.first; v < range.second; ++v) {
+              const int64_t degree = csc.indptr[static_cast<size_t>(v) + 1] - csc.indptr[static_cast<size_t>(v)];
+              if (kind == ColumnKind::kHigh ? degree >= many : degree > 0 && degree < many)
+                values.push_back(p.x[r][static_cast<size_t>(v)]);
+            }
+            kernel.add(part.edges.span(), starts,
+                       active[r] ? std::optional<std::span<const double>>(values) : std::nullopt, 1 + cut % 3);
           }
       }
       const Buffer<double> made = kernel.take();
@@ -187,7 +185,7 @@ int64_t test_sums(const Problem& p, const SumLimits& limits) {
     for (size_t t = 0; t < sums.size(); ++t)
       for (size_t u = 0; u < sums[t].size(); ++u) CHECK(std::abs(fewer[t][u] - truth[t][u]) <= 1e-12 * truth[t][u]);
     CHECK(swept(kernel, p, all) == first);
-    if (threads == 2) CHECK(by_blocks(p, all, limits, 3, 2) == first && by_blocks(p, some, limits, 2, 3) == fewer);
+    if (threads == 2) CHECK(by_tasks(p, all, limits, 3, 2) == first && by_tasks(p, some, limits, 2, 3) == fewer);
   }
   return test_budgets(relations, p, limits, first);
 }

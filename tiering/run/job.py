@@ -92,7 +92,10 @@ class Job:
     def run(self, step: Step, only: Iterable[int] | None = None) -> list[TaskRecord]:
         """Run the unfinished tasks of a step; return the records of all its tasks, or of those in `only`, in order."""
         self._plan(step)
-        return self._run(step, range(step.tasks) if only is None else only)
+        records = self._run(step, range(step.tasks) if only is None else only)
+        if only is None and step.tasks > 1:
+            pieces.put_table(self.store, self.name, step.name, records)
+        return records
 
     def release(self, *steps: Step) -> None:
         """Remove the shuffle files of finished steps, which no later step reads; the tasks still count as finished."""
@@ -200,6 +203,7 @@ class Job:
             return  # another consumer has noticed before
         note(f"note: {lost}")
         self.counters.recovered += 1
+        self.store.remove(pieces.table_key(self.name, lost.step))  # the records say what follows
         self.store.remove(pieces.record_key(self.name, step.name, lost.index))
         mark = pieces.released_key(self.name, step.name)
         if lost.step in self._arrays:

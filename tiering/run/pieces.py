@@ -70,6 +70,30 @@ def read_record(store: Store, job: str, step: str, index: int) -> TaskRecord | N
     return {**document, "digest": digest} if digest == digest_of(document) else None
 
 
+def table_key(job: str, step: str) -> str:
+    """Return the key of the shuffle files of a finished step: one object instead of a record for each task."""
+    return f"{job}/{step}/files"
+
+
+def put_table(store: Store, job: str, step: str, records: Sequence[TaskRecord]) -> None:
+    """Put the table of a step's shuffle files, in place of an earlier one."""
+    files, key = [record["shuffle"] for record in records], table_key(job, step)
+    table = canonical({"files": files, "digest": digest_of(files)})
+    if store.put_if_absent(key, table) != table:
+        store.remove(key)
+        store.put_if_absent(key, table)
+
+
+def read_table(store: Store, job: str, step: str) -> list[ShuffleFile]:
+    """Return the shuffle files of a step's tasks; none where there is no table, or a damaged one."""
+    try:
+        document = json.loads(store.read(table_key(job, step)).tobytes())
+        files = document["files"] if document["digest"] == digest_of(document["files"]) else []
+        return [ShuffleFile(**file) for file in files]
+    except (MissingError, ValueError, KeyError, TypeError):
+        return []
+
+
 class LostError(TieringError):
     """The shuffle file or record of a task is gone or damaged: the task has to run again."""
 
@@ -141,14 +165,15 @@ def read_partition(
     store: Store, file: ShuffleFile, partition: int, out: npt.NDArray[np.uint8] | None = None
 ) -> dict[str, AnyArray]:
     """Return a partition, compared with its checksum; `FormatError` or `MissingError` if it is damaged."""
-    at = file.entries_at + partition * ENTRY.itemsize
-    offset, rows, kind, digest = store.read(file.key, at, ENTRY.itemsize).view(ENTRY)[0].item()
-    kinds = file.kinds[kind] if kind < len(file.kinds) else ()
-    used = [rows * np.dtype(dtype).itemsize * math.prod(shape) for _, dtype, shape in kinds]
-    sizes = [-(-nbytes // LINE) * LINE for nbytes in used]
-    if not kinds or offset + sum(sizes) > file.entries_at:
-        raise FormatError(f"{store.url}: {file.key}: the entry of partition {partition} is not what was written")
-    data = store.read(file.key, offset, sum(sizes), None if out is None else out[: sum(sizes)])
+    with store.open(file.key) as found:
+        entry = found.read(file.entries_at + partition * ENTRY.itemsize, ENTRY.itemsize)
+        offset, rows, kind, digest = entry.view(ENTRY)[0].item()
+        kinds = file.kinds[kind] if kind < len(file.kinds) else ()
+        used = [rows * np.dtype(dtype).itemsize * math.prod(shape) for _, dtype, shape in kinds]
+        sizes = [-(-nbytes // LINE) * LINE for nbytes in used]
+        if not kinds or offset + sum(sizes) > file.entries_at:
+            raise FormatError(f"{store.url}: {file.key}: the entry of partition {partition} is not what was written")
+        data = found.read(offset, sum(sizes), None if out is None else out[: sum(sizes)])
     data.flags.writeable = out is not None
     if xxhash.xxh3_64_intdigest(data.data) != digest:
         raise FormatError(f"{store.url}: {file.key}: partition {partition} is not what was written (checksum)")
@@ -160,16 +185,21 @@ def read_partition(
 
 
 class ShuffleStore:
-    """The shuffle files of a job in a store; each record is read once."""
+    """The shuffle files of a job in a store; each record, or table of a step's files, is read once."""
 
     def __init__(self, store: Store, job: str) -> None:
         self._store, self.job = store, job
         self._files: dict[tuple[str, int], ShuffleFile] = {}
+        self._tables: set[str] = set()  # steps whose table was read
 
     def read(
         self, step: str, index: int, partition: int, out: npt.NDArray[np.uint8] | None = None
     ) -> dict[str, AnyArray]:
         """Return a partition of a task, not to be written to; `LostError` if it is gone or damaged."""
+        if step not in self._tables:
+            self._tables.add(step)
+            found = read_table(self._store, self.job, step)
+            self._files |= {(step, number): file for number, file in enumerate(found)}
         if (step, index) not in self._files:
             record = read_record(self._store, self.job, step, index)
             if record is None:

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from tiering.artifacts.storage import storage_errors
+from tiering.artifacts.storage import aligned_bytes, storage_errors
 from tiering.errors import InternalError, RefusedError, StorageError, TieringError
 from tiering.run import pieces
 from tiering.run.pieces import Columns, LostError, ShuffleFileWriter, ShuffleStore, TaskRecord
@@ -62,6 +62,7 @@ def plan_digest(step: Step) -> str:
     return pieces.digest_of(step.to_json())
 
 
+_kept = threading.local()  # memory that partitions are read into, by the thread's tasks of one kind of step
 _sharing = threading.Lock()  # so that the first tasks do not make the same at the same time
 
 
@@ -76,6 +77,7 @@ class TaskContext:
 
     shuffle: ShuffleStore
     step: str
+    function: str
     index: int
     params: Mapping[str, Any]
     threads: int = 1
@@ -96,6 +98,13 @@ class TaskContext:
     ) -> dict[str, AnyArray]:
         """Return a partition of an earlier step, perhaps in `out`; `LostError` if it is gone or damaged."""
         return self.shuffle.read(step, index, partition, out)
+
+    def buffer(self, nbytes: int) -> npt.NDArray[np.uint8]:
+        """Return memory to read into that the thread's next task of this function takes over: touched pages are fast."""
+        if getattr(_kept, "function", None) != self.function or _kept.memory.size < nbytes:
+            _kept.memory = None  # before the next is taken
+            _kept.function, _kept.memory = self.function, aligned_bytes(nbytes)
+        return _kept.memory  # type: ignore[no-any-return]
 
     def read_many(self, step: str, places: Iterable[tuple[int, int]]) -> Iterator[dict[str, AnyArray]]:
         """Return partitions, by task and number, in their order; the next `READERS` are read meanwhile."""
@@ -179,7 +188,9 @@ def run_attempt(call: Call, arrays: Columns | None = None) -> TaskRecord:
     """Run a task once in this process, with `arrays` of the driver to `broadcast`; commit it, return the record."""
     store, step, index = Store(call.store), call.step, call.index
     shuffle = ShuffleStore(store, call.job)
-    context = TaskContext(shuffle, step.name, index, step.params, call.threads, call.alone, broadcast=arrays or {})
+    context = TaskContext(
+        shuffle, step.name, step.function, index, step.params, call.threads, call.alone, broadcast=arrays or {}
+    )
     own = f"{pieces.shuffle_folder(call.job, step.name)}/{index // FOLDER_TASKS:03}/{index:06}-"
     for stale in store.keys(own) if call.alone else ():
         store.remove(stale)

@@ -6,7 +6,9 @@ import errno
 import os
 import shutil
 import uuid
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -46,16 +48,16 @@ class Store:
 
     def read(self, key: str, begin: int = 0, nbytes: int | None = None, out: Bytes | None = None) -> Bytes:
         """Return content of an object, by default up to its end, perhaps in `out`; `FormatError` if it ends before."""
+        with self.open(key) as found:
+            return found.read(begin, max(0, found.size - begin) if nbytes is None else nbytes, out)
+
+    @contextmanager
+    def open(self, key: str) -> Iterator[StoredObject]:
+        """Open an object for several reads; errors are those of `read`."""
         path = self.root / key
         try:
             with open_descriptor(path) as fd:
-                size = os.fstat(fd).st_size
-                wanted = max(0, size - begin) if nbytes is None else nbytes
-                if begin + wanted > size:
-                    raise FormatError(f"{path}: expected at least {begin + wanted} bytes, found {size}")
-                out = np.empty(wanted, np.uint8) if out is None else out
-                read_all(fd, out.data, begin)
-                return out
+                yield StoredObject(path, fd, os.fstat(fd).st_size)
         except StorageError as error:
             if error.errno != errno.ENOENT:
                 raise
@@ -110,6 +112,23 @@ def _create(path: Path) -> int:
     except FileNotFoundError:
         path.parent.mkdir(parents=True, exist_ok=True)
         return os.open(path, flags, 0o666)
+
+
+@dataclass(frozen=True)
+class StoredObject:
+    """An object that is open."""
+
+    path: Path
+    fd: int
+    size: int  # bytes
+
+    def read(self, begin: int, nbytes: int, out: Bytes | None = None) -> Bytes:
+        """Return content, perhaps in `out`; `FormatError` if the object ends before."""
+        if begin + nbytes > self.size:
+            raise FormatError(f"{self.path}: expected at least {begin + nbytes} bytes, found {self.size}")
+        out = np.empty(nbytes, np.uint8) if out is None else out
+        read_all(self.fd, out.data, begin)
+        return out
 
 
 class ObjectWriter(AbstractContextManager["ObjectWriter"]):

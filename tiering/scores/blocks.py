@@ -1,7 +1,7 @@
 """Sums over out-edges by tasks: values go out by range of lists, and come in by range of sources.
 
-Edges lie in blocks: those of a range of lists by kind of column (high in-degree, others), in it by bin of sources. One
-task sums a bin in the order of one process (``out_edge_sums.hpp``), so that sums are the same bytes for any ranges.
+The edges of a range of lists lie by kind of column (high in-degree, others), then by bin of sources. One task sums a
+bin in the order and with the kernel of one process (``binned_edges.hpp``): sums are the same bytes for any ranges.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from tiering.scores.counts import Range
 from tiering.scores.request import Float64Array, TrainSet, list_nodes
 
 _HERE = "tiering.scores.blocks"
-EDGE_BYTES, LIST_BYTES, NODE_BYTES = 56, 40, 64  # memory of a task for each edge, list and node of its range
+EDGE_BYTES, LIST_BYTES, NODE_BYTES = 20, 40, 64  # memory of a task for each edge, list and node of its range
 KINDS = 2  # columns of high in-degree, and the others
+_GAP = 128  # bytes between the edges of two bins at most
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ def make_blocks(job: Job, graph: Graph, train: TrainSet) -> Blocks:
         for begin, end in pairwise(balanced_lists(columns, LIST_BYTES, [(indptr, EDGE_BYTES)], parts)):
             lists.append([number, begin, end])
             most = max(most, int(indptr[end] - indptr[begin]) * EDGE_BYTES + LIST_BYTES * (end - begin))
-    params["lists"], most = lists, most + 2 * BLOCK_BYTES
+    params["lists"], params["most_edges"], most = lists, most // EDGE_BYTES, most + 2 * BLOCK_BYTES
     job.run(Step("count", f"{_HERE}:count", len(lists), params, memory=most))
     bins = [np.zeros(_bin_at(n, shift), np.int64) for n, shift in zip(sizes, params["shifts"], strict=True)]
     for task, (number, _, _) in enumerate(lists):
@@ -101,7 +102,7 @@ def make_blocks(job: Job, graph: Graph, train: TrainSet) -> Blocks:
     job.run(Step("blocks", f"{_HERE}:blocks", len(lists), params, memory=most))
     _broadcast_chosen(job, graph, nodes, train)
     widest, most_nodes = (max((end - begin for _, begin, end in ranges), default=0) for ranges in (lists, nodes))
-    memory = NODE_BYTES * most_nodes + 8 * widest + most // 4
+    memory = NODE_BYTES * most_nodes + 24 * widest + 4 * params["most_edges"]
     return Blocks(params, {"nodes": memory, "lists": 128 * widest + 2 * BLOCK_BYTES})
 
 
@@ -123,29 +124,22 @@ def _broadcast_chosen(job: Job, graph: Graph, nodes: Sequence[Range], chosen: Tr
 
 def count(context: TaskContext) -> None:
     """Count the edges of a range of lists by bin of their source."""
-    params = context.params
-    source_type = params["relations"][params["lists"][context.index][0]]["src"]
-    _, sources = _entries(context)
-    size, shift = params["sizes"][source_type], params["shifts"][source_type]
-    context.write(edges=np.bincount(sources >> shift, minlength=_bin_at(size, shift)).astype(np.int64))
+    relation, indptr, sources = _own_lists(context)
+    context.write(edges=native.count_by_bin(indptr, sources, context.params["sizes"][relation["src"]], context.threads))
 
 
 def blocks(context: TaskContext) -> None:
-    """Emit the edges of a range of lists: of each kind of column, by range of sources."""
-    params = context.params
-    relation = params["relations"][params["lists"][context.index][0]]
-    degrees, sources = _entries(context)
-    shift, bounds = params["shifts"][relation["src"]], range_bounds(params["nodes"], relation["src"])
-    bins, high = _bin_at(bounds[-1], shift), degrees >= relation["high"]
-    numbers = np.where(high, np.cumsum(high) - 1, np.arange(degrees.size)).astype(np.uint32)
-    low = np.repeat(~high, degrees)
-    order, counts = native.partition((sources >> shift) + low * bins, np.arange(KINDS * bins + 1), context.threads)
-    columns, sources = np.repeat(numbers, degrees)[order], sources[order]
-    ends = np.concatenate([[0], np.cumsum(counts)])
-    for kind in range(KINDS):
+    """Emit the edges of a range of lists: of each kind of column, by range of sources, edges and where blocks begin."""
+    relation, indptr, sources = _own_lists(context)
+    size, shift = context.params["sizes"][relation["src"]], context.params["shifts"][relation["src"]]
+    bounds = [_bin_at(node, shift) for node in range_bounds(context.params["nodes"], relation["src"])]
+    edges, *kinds = native.bin_edges(indptr, sources, size, relation["high"], context.threads)
+    for starts in kinds if size else ():
+        starts = starts.reshape(-1, bounds[-1])
         for first, stop in pairwise(bounds):
-            a, b = (int(ends[kind * bins + _bin_at(node, shift)]) for node in (first, stop))
-            context.write(source=(sources[a:b] - first).astype(np.uint32), column=columns[a:b])
+            begin, end = int(starts[0, first]), int(starts[-1, stop - 1])
+            context.write(edge=edges[begin:end])
+            context.write(start=starts[:, first:stop] - begin)
 
 
 def _bin_at(node: int, shift: int) -> int:
@@ -153,13 +147,12 @@ def _bin_at(node: int, shift: int) -> int:
     return -(-node // (1 << shift))
 
 
-def _entries(context: TaskContext) -> tuple[Int64Array, AnyArray]:
-    """Return the in-degrees of a task's lists, and their entries."""
+def _own_lists(context: TaskContext) -> tuple[dict[str, Any], Int64Array, AnyArray]:
+    """Return the relation of a task's lists, their offsets, and their entries."""
     number, begin, end = context.params["lists"][context.index]
     relation = context.params["relations"][number]
     indptr, sources, _ = read_csc(context, relation["folder"], begin, end)
-    native.check_csc(indptr, sources, context.params["sizes"][relation["src"]], context.threads)
-    return np.diff(indptr), sources
+    return relation, indptr, sources
 
 
 def read_csc(context: TaskContext, folder: str, begin: int, end: int) -> tuple[Int64Array, AnyArray, int]:
@@ -186,10 +179,10 @@ def read_lists(context: TaskContext, step: str) -> tuple[dict[str, AnyArray], In
 
 
 def emit_values(context: TaskContext, values: Float64Array, degrees: AnyArray) -> None:
-    """Leave the values of a range of lists as the first partitions: those of columns of high degree, then of all."""
+    """Leave the values of a range of lists as the first partitions: of lists of high degree, then of the others."""
     high = context.params["relations"][context.params["lists"][context.index][0]]["high"]
     context.write(value=values[degrees >= high])
-    context.write(value=values)
+    context.write(value=values[(degrees > 0) & (degrees < high)])
 
 
 def sum_out_edges(context: TaskContext, values: str, active: Sequence[bool] | None = None) -> Float64Array:
@@ -200,17 +193,20 @@ def sum_out_edges(context: TaskContext, values: str, active: Sequence[bool] | No
     before = sum(map(_bin_at, params["sizes"][:node_type], shifts))
     edges = context.read("bins", 0)["edges"]
     own = np.ascontiguousarray(edges[before + _bin_at(begin, shift) : before + _bin_at(end, shift)])
-    sums = native.BlockSums(end - begin, shift, own, params["all_edges"])
+    sums = native.BinSums(end - begin, shift, own, params["all_edges"])
     part, cuts = bounds.index(begin), len(bounds) - 1
+    memory = context.buffer(4 * params["most_edges"] + _GAP * (own.size + 1))
     for number, relation in enumerate(params["relations"]):
         tasks = [task for task, (of, _, _) in enumerate(params["lists"]) if of == number]
         for kind in range(KINDS if relation["src"] == node_type else 0):
             for task in tasks:
-                block = context.read("blocks", task, kind * cuts + part)
-                if block["source"].size:
+                at = 2 * (kind * cuts + part)
+                edges = context.read("blocks", task, at, memory)["edge"]
+                if edges.size:
                     adds = active is None or active[number]
                     value = context.read(values, task, kind)["value"] if adds else None
-                    sums.add(block["source"], block["column"], value, context.threads)
+                    starts = context.read("blocks", task, at + 1)["start"]
+                    sums.add(edges, starts.reshape(-1), value, context.threads)
     return sums.take()
 
 

@@ -74,7 +74,7 @@ class ScorePlan:
         if self.tasks:
             memory = need.minimum if self.method.counts else -(-task_bytes(graph) // self.tasks)
             swept = (64 if self.name == "vip" else 32) * (nodes + list_nodes(graph))  # of this sweep and the one before
-            shuffled = self._counted(graph) if self.method.counts else 8 * edges + swept
+            shuffled = self._counted(graph) if self.method.counts else 4 * edges + swept
             how, read = f"{self.tasks} tasks", self._read_bytes(shape)
             steps = [StepEstimate(self.name, how, memory, read, columns, shuffled, in_store=True)]
             if self.in_process:

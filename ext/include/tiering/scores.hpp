@@ -1,6 +1,7 @@
 // Kernels that score nodes.
 #pragma once
 
+#include <array>
 #include <limits>
 #include <optional>
 #include <tiering/buffer.hpp>
@@ -149,27 +150,41 @@ int source_bin_shift(int64_t num_nodes);
 /// In-degree from which a column of a relation with `columns` columns is summed before the others.
 int64_t high_column_degree(int64_t columns, int64_t num_sources);
 
-/// Sums over out-edges by who holds some bins of the sources, and the edges into them block after block: the same bytes
-/// as a sweep over the whole graph (scores/out_edge_sums.hpp) gives. Blocks come in the canonical order: relations in
-/// list order, in each the columns of high degree before the others, columns ascending. Memory: 8 bytes per source, and
-/// 8 more in bins that are summed in pieces.
-class BlockSums {
+/// The edges of some columns for who sums them elsewhere (scores/binned_edges.hpp): by kind of column, those of high
+/// degree first, then by bin of sources, in a bin by blocks of 2^16 columns with edges of that kind.
+struct BinnedCsc {
+  /// Throws InputError for an index outside [0, num_src), or an indptr that is not in order.
+  BinnedCsc(const CscView& csc, int64_t num_src, int64_t high_degree, int threads);
+
+  Buffer<uint32_t> edges;
+  /// Per kind, shape (blocks + 1, bins): where the edges of a block begin in a bin; the last row: where the bin ends.
+  std::array<Buffer<int64_t>, 2> starts;
+};
+
+/// Counts edges by bin of their source. Throws InputError as BinnedCsc does.
+Buffer<int64_t> count_by_bin(const CscView& csc, int64_t num_src, int threads);
+
+/// Sums over out-edges by who holds some bins of the sources, and gets the edges into them part after part: the same
+/// bytes as a sweep over the whole graph (scores/out_edge_sums.hpp) gives. Parts come in the canonical order: relations
+/// in list order, in each the columns of high degree before the others, columns ascending. Memory: 8 bytes per source,
+/// and 8 more in bins that are summed in pieces; 8 bytes per column of the largest part.
+class BinSums {
  public:
   /// Sums of `num_sources` sources, the first of which begins a bin of 2^shift. `bin_edges`: edges of each bin, of all
   /// relations; `all_edges`: of the whole graph, all types. A bin of more edges than max(min_piece, all_edges /
   /// max_pieces) is summed in pieces; by default both are as in a sweep. Throws InputError for sizes that do not fit
   /// together.
-  BlockSums(int64_t num_sources, int shift, std::span<const int64_t> bin_edges, int64_t all_edges,
-            int64_t min_piece = 0, int64_t max_pieces = 0);
+  BinSums(int64_t num_sources, int shift, std::span<const int64_t> bin_edges, int64_t all_edges, int64_t min_piece = 0,
+          int64_t max_pieces = 0);
 
-  /// Adds values[columns[k]] to sources[k] for each edge k of a block, which is sorted by bin, and in a bin in the
-  /// order of its columns. Without `values`, of a relation that adds nothing, edges only count for where pieces end.
-  /// Throws InputError for a source or column out of range, a block that is not sorted by bin, or more edges than a bin
-  /// has; the sums are then undefined.
-  void add(std::span<const uint32_t> sources, std::span<const uint32_t> columns,
+  /// Adds the values of the columns of a part to the sources of its edges. `edges` and `starts` are those of one kind
+  /// and of these bins of a BinnedCsc. Without `values`, of a relation that adds nothing, edges only count for where
+  /// pieces end. Throws InputError for starts or values that do not fit, and for more edges than a bin has; the sums
+  /// are then undefined.
+  void add(std::span<const uint32_t> edges, std::span<const int64_t> starts,
            const std::optional<std::span<const double>>& values, int threads);
 
-  /// The sums, once all edges were added; InputError before, and if they were taken already.
+  /// The sums, once all edges were added; InputError before.
   Buffer<double> take();
 
  private:
@@ -178,22 +193,12 @@ class BlockSums {
     std::vector<double> total;
   };
 
-  /// Edges of one bin in a row, within a block.
-  struct Run {
-    std::span<const uint32_t> sources, columns;
-    int64_t first_edge;  ///< in the block
-  };
-
-  void add_to(int64_t bin, const Run& run, const std::optional<std::span<const double>>& values);
-  void check_sources(int64_t bin, const Run& run) const;
-  void add_values(const Run& run, std::span<const double> values);
-  void end_piece(Bin& bin, double* own, int64_t size) const;
-  int64_t size(int64_t bin) const { return std::min<int64_t>(int64_t{1} << shift_, sums_.size() - (bin << shift_)); }
+  void end_piece(Bin& bin, double* sums) const;
 
   int shift_;
-  Buffer<double> sums_;
+  int64_t num_sources_;
+  Buffer<double> sums_, values_;
   std::vector<Bin> bins_;
-  bool taken_ = false;
 };
 
 }  // namespace tiering

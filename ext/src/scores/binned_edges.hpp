@@ -381,6 +381,13 @@ class BinnedEdges {
   EdgeRuns runs_;
 };
 
+/// Adds the values of the edges [first, last) of a bin, whose columns are of one block with these values, to its sums.
+inline void add_values(const BinnedEdge* edges, int64_t first, int64_t last, const double* values, double* sums) {
+  const auto ahead = [=](int64_t k) { prefetch_stream(edges + k); };
+  for_stream(first, last, ahead,
+             [=](int64_t k) { sums[BinnedEdges::source(edges[k])] += values[BinnedEdges::rank(edges[k])]; });
+}
+
 inline BucketGrid source_bins(int64_t num_nodes) {
   constexpr int64_t kWantedBins = 64;
   return choose_grid(num_nodes, kWantedBins, BinnedEdges::kHalfBits, num_nodes);

@@ -242,10 +242,7 @@ class OutEdgeSums {
         return;
       }
       relation.edges.visit_blocks(kind, bin.index, from, to, [&](int64_t first_rank, int64_t first, int64_t last) {
-        const double* const values = relation.values[kind].data() + first_rank;
-        stream(
-            first, last, [=](int64_t k) { sums[BinnedEdges::source(edges[k])] += values[BinnedEdges::rank(edges[k])]; },
-            edges);
+        add_values(edges, first, last, relation.values[kind].data() + first_rank, sums);
       });
     });
   }
