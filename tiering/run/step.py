@@ -100,7 +100,7 @@ class TaskContext:
         return self.shuffle.read(step, index, partition, out)
 
     def buffer(self, nbytes: int) -> npt.NDArray[np.uint8]:
-        """Return memory to read into that the thread's next task of this function takes over: touched pages are fast."""
+        """Return memory to read into, which the thread's next task of this function takes over."""
         if getattr(_kept, "function", None) != self.function or _kept.memory.size < nbytes:
             _kept.memory = None  # before the next is taken
             _kept.function, _kept.memory = self.function, aligned_bytes(nbytes)
