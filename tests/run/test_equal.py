@@ -7,6 +7,10 @@ import pytest
 from toy_datasets import tree_bytes, write_odd_types
 
 import tiering
+from tiering.artifacts import checksum
+from tiering.reorder.rows import tasks as rows_tasks
+from tiering.reorder.tasks import order, relabel
+from tiering.run import files
 from tiering.run.job import ClusterOptions
 
 
@@ -27,6 +31,7 @@ def test_refused(tiering_cli, tiny_dataset, tmp_path, given, words):
 
 
 NONE = dict.fromkeys("xwytvu", 0)
+MANIFESTS = ("manifest.json", "checksums")  # of layouts: they name the stripe files by their paths
 
 
 @pytest.mark.parametrize(
@@ -55,6 +60,42 @@ def test_types_and_relations_of_nothing(tmp_path, method, options):
         assert tree_bytes(found.path) == tree_bytes(scores.path)
         found = tiering.reorder_graph(graph, scores, tmp_path / f"ordered-{shards}", cluster=cluster)
         assert tree_bytes(found.path) == tree_bytes(ordered.path)
+
+
+def test_files_of_many_windows(tmp_path, monkeypatch):
+    """Every file of some blocks is written by several tasks, whatever divides its rows, units and lists."""
+    monkeypatch.setattr(checksum, "BLOCK_BYTES", 4096)
+    random, nodes, edges = np.random.default_rng(1), 5000, 30_000
+    (tmp_path / "data").mkdir()
+    np.save(tmp_path / "data/edge_index.npy", (random.random((2, edges)) ** 2 * nodes).astype(np.int64))
+    np.save(tmp_path / "data/edge_weight.npy", random.random(edges))
+    np.save(tmp_path / "data/node_feat.npy", random.random((nodes, 13), np.float32))
+    np.save(tmp_path / "data/train_idx.npy", random.permutation(nodes)[:1000])
+    steps, plain = [], files.files_step
+    for module in (files, rows_tasks, relabel, order):
+        monkeypatch.setattr(module, "files_step", lambda *a: steps.append(plain(*a)) or steps[-1])
+
+    def make(name, cluster):
+        out = tmp_path / name
+        graph = tiering.import_graph(tmp_path / "data", out / "graph", edge_ids=True, cluster=cluster)
+        scores = tiering.score_graph(graph, out / "scores", "wrpr", cluster=cluster)
+        rows = tiering.reorder_graph(graph, scores, out / "plain", cluster=cluster)
+        ordered = tiering.reorder_graph(graph, scores, out / "ordered", features=True, cluster=cluster)
+        made = [tree_bytes(one.path) for one in (graph, scores, rows, ordered)]
+        for number, (source, more) in enumerate([(ordered, {}), (rows, {"page": 512}), (rows, {"dtype": "int8"})]):
+            ssd = [out / f"ssd-{number}-{k}" for k in range(3)]
+            tiering.write_layout(source, out / f"l{number}", peer="2x10%", cpu="15%", ssd=ssd, cluster=cluster, **more)
+            assert tiering.check(out / f"l{number}", "full") == []
+            made.append([path.read_bytes() for path in tiering.open(out / f"l{number}").artifact.images])
+            made.append({k: v for k, v in tree_bytes(out / f"l{number}").items() if k not in MANIFESTS})
+        return made
+
+    expected = make("one", None)
+    for shards in (3, 7):
+        assert make(f"tasks-{shards}", ClusterOptions(shards=shards, workers=2)) == expected
+    windows = {step.name.partition(".")[0]: len(step.params["windows"]) for step in steps}
+    many = {name: count for name, count in windows.items() if count > 3}
+    assert {"node__to__node", "relation-0", "order-0", "rows", "tables"} <= {*many}, windows
 
 
 def test_columns_of_both_kinds_and_a_bin_of_several_pieces(tmp_path):
@@ -88,6 +129,6 @@ def test_rows_and_pages(tmp_path, dim, page):
         out = tmp_path / f"layout{number}"
         tiering.write_layout(ordered, out, gpu="5%", peer="2x10%", cpu="15%", cluster=cluster, **places)
         images = [path.read_bytes() for path in tiering.open(out).artifact.images]
-        files = {name: digest for name, digest in tree_bytes(out).items() if name not in ("manifest.json", "checksums")}
+        files = {name: digest for name, digest in tree_bytes(out).items() if name not in MANIFESTS}
         made.append((images, files))
     assert all(one == made[0] for one in made)

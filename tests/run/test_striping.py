@@ -8,6 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tiering.artifacts.checksum import BLOCK_BYTES
 from tiering.reorder.rows.tasks import Striping
 
 
@@ -27,9 +28,14 @@ def dealt_by_hand(striping: Striping, total: int) -> list[list[int]]:
     per_unit=st.integers(1, 7),
     first_unit=st.integers(0, 7),
     seed=st.integers(0, 99),
+    of_block=st.sampled_from([0, 1, 2, 3]),
 )
-def test_every_file_has_what_is_its(rows, parts, files, per_unit, first_unit, seed):
-    striping = Striping.plan(100, 100 + rows, parts, files, per_unit, first_unit)
+def test_every_file_has_what_is_its(rows, parts, files, per_unit, first_unit, seed, of_block):
+    unit_bytes = BLOCK_BYTES // of_block if of_block else 100
+    striping = Striping.plan(100, 100 + rows, parts, unit_bytes, files, per_unit, first_unit)
+    units = -(-rows // per_unit)
+    if of_block in (1, 2) and of_block * files <= units // parts:  # ranges begin with a block of each file
+        assert all((first_unit + bound // per_unit) % (of_block * files) == 0 for bound in striping.bounds[1:-1])
     assert Striping(**json.loads(json.dumps(vars(striping)))) == striping, "as tasks get it"
     assert striping.num_ranges <= parts and striping.bounds[-1] == rows
     assert all(bound % per_unit == 0 for bound in striping.bounds[:-1])

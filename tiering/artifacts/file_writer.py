@@ -52,25 +52,32 @@ class FileWriter(AbstractContextManager["FileWriter"]):
 
     Blocks come in any order (`write`), or front to back as pieces of any size (`append`). A `journal` records finished
     blocks under `key`, and keeps those of an earlier run; `finished` receives all digests. A `header` is in neither.
+    With `blocks` only these are written, to a file that others write to as well.
     """
 
     def __init__(
         self, path: Path, nbytes: int, journal: Journal | None = None, key: str = "", *,
         finished: Callable[[bytes], None] | None = None, piece_bytes: int = PIECE_BYTES, header: bytes = b"",
+        blocks: range | None = None,
     ) -> None:  # fmt: skip
         self.path, self.nbytes, self.block_bytes = path, nbytes, checksum.BLOCK_BYTES
         self.num_blocks = checksum.num_blocks(nbytes)
         self._journal, self._key, self._finished = journal, block_key(key), finished
         self._piece_bytes, self._header = min(piece_bytes, self.block_bytes), header
         self._digests: dict[int, bytes] = {}
-        self._take_over()
+        self._blocks = range(self.num_blocks) if blocks is None else blocks
+        self.begin, self.stop = self.span(self._blocks.start)[0], self.span(self._blocks.stop - 1)[1]  # own bytes
+        if blocks is None:
+            self._take_over()
+        else:
+            reserve(path, nbytes, shared=True)
         self._file = os.open(path, os.O_RDWR)
         self._direct = open_direct(path)
         if header:
             write_all(self._file, np.frombuffer(header, np.uint8), 0)
             self.seal({})
         missing = self.missing()
-        self.done = self.span(missing[0])[0] if missing else nbytes  # bytes from the front of an earlier run
+        self.done = self.span(missing[0])[0] if missing else self.stop  # bytes from the front of an earlier run
         self._appender: _Appender | None = None
 
     def _take_over(self) -> None:
@@ -91,7 +98,7 @@ class FileWriter(AbstractContextManager["FileWriter"]):
 
     def missing(self) -> list[int]:
         """Return the blocks that are still to be written, ascending."""
-        return [block for block in range(self.num_blocks) if block not in self._digests]
+        return [block for block in self._blocks if block not in self._digests]
 
     def missing_ranges(self, fits: Callable[[range], bool]) -> Iterator[range]:
         """Yield ranges of missing blocks, as long as ``fits(range)`` holds; write each before the next is asked for."""
@@ -151,7 +158,7 @@ class FileWriter(AbstractContextManager["FileWriter"]):
         """Return the digests of all blocks, as `tiering.artifacts.checksum.file_digests` does."""
         if missing := self.missing():
             raise InternalError(f"{self.path}: {len(missing)} of {self.num_blocks} blocks were not written")
-        return b"".join(self._digests[block] for block in range(self.num_blocks))
+        return b"".join(self._digests[block] for block in self._blocks)
 
     @property
     def end(self) -> int:
@@ -218,7 +225,7 @@ class _Appender:
 
     def __init__(self, file: FileWriter, begin: int, piece_bytes: int) -> None:
         self._file, self.end, self._next = file, begin, 0
-        size = min(piece_bytes, file.nbytes - begin)
+        size = min(piece_bytes, file.stop - begin)
         buffers = [aligned_bytes(size) for _ in range(_PIECES if size == piece_bytes else 1)]
         self._pieces, self._sealer = WriteBehind(buffers, _WRITERS), ThreadPoolExecutor(1)
         self._piece: Bytes | None = None
@@ -228,7 +235,7 @@ class _Appender:
 
     def append(self, data: Bytes, offset: int | None) -> None:
         file, offset = self._file, self._next if offset is None else offset
-        if offset > self.end or offset + data.size > file.nbytes:
+        if offset > self.end or offset + data.size > file.stop:
             raise InternalError(f"{file.path}: {data.size} bytes at {offset} do not follow {self.end}")
         self._next = offset + data.size
         data = data[self.end - offset :]
@@ -238,20 +245,20 @@ class _Appender:
             count = min(self._piece.size - self._filled, data.size)
             self._piece[self._filled : self._filled + count] = data[:count]
             data, self._filled, self.end = data[count:], self._filled + count, self.end + count
-            if self._filled == self._piece.size or self.end == file.nbytes:
+            if self._filled == self._piece.size or self.end == file.stop:
                 self._flush(self._piece[: self._filled])
 
     def _flush(self, piece: Bytes) -> None:
         file, self._piece = self._file, None
         self._hash.update(piece.data)
         self._of_block.append(self._pieces.submit(file.put, piece, self.end - piece.size))
-        if self.end % file.block_bytes == 0 or self.end == file.nbytes:
+        if self.end % file.block_bytes == 0 or self.end == file.stop:
             self._unsealed.append(((self.end - 1) // file.block_bytes, self._hash.digest(), self._of_block))
             self._seals.append(self._sealer.submit(self._seal))
             self._hash, self._of_block = xxhash.xxh3_64(), []
-        while self._seals and (len(self._seals) > _UNSEALED or self.end == file.nbytes):
+        while self._seals and (len(self._seals) > _UNSEALED or self.end == file.stop):
             self._seals.popleft().result()
-        if self.end == file.nbytes:
+        if self.end == file.stop:
             self.close()
 
     def _seal(self) -> None:

@@ -88,25 +88,32 @@ def _inode(path: Path) -> tuple[int, int] | None:
     return None
 
 
-def _mounts() -> dict[Path, tuple[str, str]]:
-    """Return, by mount point, the file system and which of its directories is mounted."""
+def _mounts() -> dict[Path, tuple[str, str, str]]:
+    """Return, by mount point, the file system, which of its directories is mounted, and the kind of file system."""
     try:
         text = os.fsdecode(Path("/proc/self/mountinfo").read_bytes())
     except OSError:
         return {}
     rows = []
     for line in text.split("\n")[:-1]:  # blanks and backslashes of paths are written in octal
-        rows.append([re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), name) for name in line.split()[2:5]])
-    return {Path(place): (system, root) for system, root, place in rows}
+        names = [*line.split()[2:5], line.partition(" - ")[2].split(maxsplit=1)[0]]
+        rows.append([re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), name) for name in names])
+    return {Path(place): (system, root, kind) for system, root, place, kind in rows}
 
 
-def _places(path: Path, mounts: dict[Path, tuple[str, str]]) -> set[tuple[str, Path]]:
+def file_system(path: Path) -> str:
+    """Return the kind of file system that a path lies on, such as ``ext4`` or ``fuse.s3fs``; empty if unknown."""
+    mounts, path = _mounts(), Path(os.path.realpath(path))
+    return next((mounts[parent][2] for parent in (path, *path.parents) if parent in mounts), "")
+
+
+def _places(path: Path, mounts: dict[Path, tuple[str, str, str]]) -> set[tuple[str, Path]]:
     """Return the resolved path, and the path within its file system, which all bind mounts of it have in common."""
     path = Path(os.path.realpath(path))
     point = next((parent for parent in (path, *path.parents) if parent in mounts), None)
     if point is None:
         return {("", path)}
-    system, root = mounts[point]
+    system, root, _ = mounts[point]
     return {("", path), (system, Path(root) / path.relative_to(point))}
 
 

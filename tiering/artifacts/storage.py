@@ -111,11 +111,16 @@ def open_descriptor(path: str | os.PathLike[str], flags: int = os.O_RDONLY | os.
         os.close(fd)
 
 
-def reserve(path: Path, nbytes: int) -> None:
-    """Create `path` with `nbytes` allocated bytes, so that a full disk shows now and not as SIGBUS later."""
+def reserve(path: Path, nbytes: int, *, shared: bool = False) -> None:
+    """Create `path` with `nbytes` allocated bytes, so that a full disk shows now and not as SIGBUS later.
+
+    What is there is lost, unless the file is `shared` with other writers: then a file of this size is taken as it is.
+    """
     with storage_errors(path, nbytes):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open_descriptor(path, os.O_CREAT | os.O_RDWR | os.O_TRUNC) as fd:
+        with open_descriptor(path, os.O_CREAT | os.O_RDWR | (0 if shared else os.O_TRUNC)) as fd:
+            if shared and os.fstat(fd).st_size == nbytes:
+                return
             try:
                 if nbytes:
                     os.posix_fallocate(fd, 0, nbytes)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -61,22 +61,21 @@ def write_relation(job: Job, writer: ArtifactWriter, plan: RelationPlan) -> None
         counts += job.read(count.name, index)["edges"]
     cuts = balanced_bounds(counts, parts)
     ranges = [int(counts[begin:end].sum()) for begin, end in pairwise(cuts)]
-    columns = max(_columns(begin, end, shift, plan.num_dst) for begin, end in pairwise(cuts))
+    columns = [_columns(begin, end, shift, plan.num_dst) for begin, end in pairwise(cuts)]
     params = {**params, "cuts": cuts, "chunks": parts, "count": count.name}
     scatter = Step(f"{name}.scatter", f"{_HERE}:scatter", parts, params, (count.name, *broadcasts), chunk)
     job.run(scatter)
-    memory = max(ranges) * plan.edge_bytes + 8 * columns
+    memory = max(ranges) * plan.edge_bytes + 8 * max(columns)
     lists = Step(f"{name}.sort", f"{_HERE}:sort", parts, {**params, "from": scatter.name}, (scatter.name,), memory)
     job.run(lists)
     job.release(scatter)
     files = [
-        JoinedFile(f"{folder}/{key}", dtype, shape, [PartitionRange(lists.name, 0, parts, number)])
+        JoinedFile(f"{folder}/{key}", dtype, shape, [PartitionRange(lists.name, 0, parts, number)], ranges)
         for number, (key, dtype, shape) in enumerate(plan.files())
     ]
     before = [0, *np.cumsum(ranges)[:-1].tolist()]
-    files[0] = JoinedFile(files[0].name, "int64", files[0].shape, files[0].parts, before, edges.num_edges)
-    largest = max(8 * columns, max(ranges) * max(8, *plan.item_bytes, 0))
-    make_files(job, writer, join_step(f"{name}.files", writer.path, files, largest))
+    files[0] = replace(files[0], rows=columns, before=before, last=edges.num_edges)
+    make_files(job, writer, join_step(f"{name}.files", writer.path, files))
     job.release(lists)
 
 

@@ -51,10 +51,17 @@ from tiering.layout.options import LayoutOptions
 from tiering.layout.plan import LayoutPlan, plan_layout
 from tiering.memory import Budget, parse_memory
 from tiering.reorder.rows import PermutedRows
-from tiering.reorder.rows.tasks import TablePlan, as_units, locate_rows, make_row_files, write_step
-from tiering.run.files import JoinedFile, PartitionRange, join_step, make_files, missing_files, place_files
+from tiering.reorder.rows.tasks import RowFile, TablePlan, as_units, locate_rows, make_row_files, write_step
+from tiering.run.files import (
+    JoinedFile,
+    PartitionRange,
+    join_step,
+    make_files,
+    missing_windows,
+    place_files,
+    whole_files,
+)
 from tiering.run.job import Carrier, Job
-from tiering.run.step import OutputFile
 from tiering.text.description import to_text
 from tiering.text.progress import note, progress
 from tiering.text.units import parse_threads
@@ -220,41 +227,35 @@ def _write_by_tasks(
     ]
     tiers = [file for number, table in enumerate(tables) for file in table.tier_files(number, str(writer.path))]
     on_ssd = [index for index, table in enumerate(tables) if "ssd" in table.striping]
-    most = max((table.most("ssd") for table in tables), default=0)
-    pages: list[dict[str, Any]] = [
-        {
-            "name": path.name, "folder": str(path.parent), "dtype": "uint8", "shape": [nbytes], "tables": on_ssd,
-            "tier": "ssd", "number": number, "bytes": nbytes, "most": most,
-        }
+    pages = [
+        RowFile(path.name, str(path.parent), "uint8", [nbytes], on_ssd, "ssd", number)
         for number, (path, nbytes) in enumerate(zip(stripes.paths, plan.stripe_bytes, strict=True))
-    ]  # fmt: skip
+    ]
     cuts = [table.cut_step() for table in tables]
     step = write_step("rows.files", tables, cuts, [*tiers, *pages])
     named = [page_sums(number) for number in range(len(pages))]
     summed = writer.has(*named)
     job.expect(len(cuts) + 1 + bool(named))
     pending = not all(map(stripes.is_whole, range(len(pages)))) or not summed
-    made = make_row_files(job, cuts, step, [i for i in missing_files(writer, step) if i < len(tiers) or pending])
-    place_files(writer, [one for one in made if one["index"] < len(tiers)])
+    of_file = [window["file"] for window in step.params["windows"]]
+    wanted = [i for i in missing_windows(writer, step) if of_file[i] < len(tiers) or pending]
+    made = make_row_files(job, cuts, step, wanted)
+    place_files(writer, whole_files(one for one in made if of_file[one["index"]] < len(tiers)))
     losses = {
         name: sum_losses([record["facts"]["loss"] for record in job.run(cut)])
         for (name, _, table), cut in zip(rows, cuts, strict=True)
         if isinstance(table, EncodedTable)
     }
     if named and not summed:
-        parts = range(sum(tables[index].striping["ssd"].num_ranges for index in on_ssd))
-        sums = [
-            JoinedFile(
-                name, "uint32", (plan.stripe_bytes[number] // plan.page_bytes,),
-                [PartitionRange(step.name, len(tiers) + number, len(tiers) + number + 1, part) for part in parts],
-            )
-            for number, name in enumerate(named)
-        ]  # fmt: skip
-        make_files(job, writer, join_step("sums.files", writer.path, sums, most // plan.page_bytes * SUM_BYTES))
-    for record in made:
-        if record["index"] >= len(tiers):
-            file = OutputFile(**record["file"])
-            stripes.take(record["index"] - len(tiers), file.at, bytes.fromhex(file.blocks))
+        sums = []
+        for number, name in enumerate(named, len(tiers)):
+            own = [index for index, file in enumerate(of_file) if file == number]
+            pages_of = [step.params["windows"][index]["bytes"] // plan.page_bytes for index in own]
+            parts = [PartitionRange(step.name, own[0], own[-1] + 1)]
+            sums.append(JoinedFile(name, "uint32", (sum(pages_of),), parts, pages_of))
+        make_files(job, writer, join_step("sums.files", writer.path, sums))
+    for file in whole_files(one for one in made if of_file[one["index"]] >= len(tiers)):
+        stripes.take([path.name for path in stripes.paths].index(file.name), file.at, bytes.fromhex(file.blocks))
     return losses
 
 

@@ -187,7 +187,8 @@ class Job:
         path, size = Path(file.folder, file.at), FileEntry(file.dtype, tuple(file.shape), "").bytes
         if not path.is_file() or path.stat().st_size != size:
             return False
-        return not damaged_blocks(path, split_digests(bytes.fromhex(file.blocks)))
+        digests = split_digests(bytes.fromhex(file.blocks))
+        return not damaged_blocks(path, {file.first + block: digest for block, digest in digests.items()})
 
     def remove(self) -> None:
         """Remove the job's folder from the store, once its result is published."""

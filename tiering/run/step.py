@@ -131,14 +131,15 @@ class TaskContext:
 
 @dataclass(frozen=True)
 class OutputFile:
-    """A file of an unfinished artifact as a task has written it, under a name of the attempt: JSON types."""
+    """A window of a file of an unfinished artifact that a task has written: JSON types."""
 
     folder: str
     name: str
-    at: str
+    at: str  # path in the folder until all windows are written
     dtype: str
     shape: Sequence[int]
-    blocks: str  # digests of its blocks, in hexadecimal
+    blocks: str  # digests of the window's blocks, in hexadecimal
+    first: int = 0  # number of its first block
 
 
 class ConflictError(TieringError, RuntimeError):
@@ -218,8 +219,6 @@ def _commit(store: Store, job: str, record: TaskRecord) -> TaskRecord:
     if store.put_if_absent(key, pieces.canonical(record)) == pieces.canonical(record):
         return record
     store.remove(record["shuffle"]["key"])
-    if record["file"] is not None:
-        Store(record["file"]["folder"]).remove(record["file"]["at"])
     first = pieces.read_record(store, job, step, index)
     file = None if first is None else first["file"]
     if first is None or (file is not None and Store(file["folder"]).size(file["at"]) is None):

@@ -39,12 +39,13 @@ def join_columns(
     partition: int = 0, divisor: float | None = None, name: str = "files",
 ) -> None:  # fmt: skip
     """Write columns from a partition of the tasks of a step: one for each of `ranges`, front to back."""
-    files, largest = [], max((end - begin for _, begin, end in ranges), default=0)
+    files = []
     for number, (file, size) in enumerate(columns.items()):
         tasks = [task for task, (column, _, _) in enumerate(ranges) if column == number]
         parts = [PartitionRange(step, tasks[0], tasks[-1] + 1, partition)] if tasks else []
-        files.append(JoinedFile(file, "float64", (size,), parts, divided_by=divisor))
-    make_files(job, writer, join_step(name, writer.path, files, 8 * largest))
+        rows = [end - begin for column, begin, end in ranges if column == number]
+        files.append(JoinedFile(file, "float64", (size,), parts, rows, divided_by=divisor))
+    make_files(job, writer, join_step(name, writer.path, files))
 
 
 @dataclass(frozen=True)

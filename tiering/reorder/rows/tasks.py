@@ -1,23 +1,25 @@
 """Feature rows from the order of their ids to the files of tiers, in tasks.
 
-``cut`` takes a chunk of a table by range of ranks and file, ``write`` a whole file of a tier, range after range from
-all chunks; of a stripe file the checksums of its pages become files of their own. Ranges do not cross tiers, and begin
-with a unit. Memory: `COPIES` times the bytes of a chunk, or of a file's part of a range, and two blocks of 64 MiB.
+``cut`` takes a chunk of a table by range of ranks and file, ``write`` a window of a file of a tier, range after range
+from all chunks; of a stripe file the checksums of its pages become files of their own. Ranges do not cross tiers, begin
+with a unit, and where rows allow it with a block of their file. Memory: `COPIES` times the bytes of a chunk, or of a
+file's part of a range, and two blocks of 64 MiB.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
 from tiering import native
+from tiering.artifacts import checksum
 from tiering.artifacts.checksum import BLOCK_BYTES
 from tiering.artifacts.document import open_manifest
-from tiering.artifacts.file_writer import appending_memory
 from tiering.artifacts.manifest import id_bytes, relation_key
 from tiering.artifacts.storage import AnyArray, Bytes
 from tiering.artifacts.writer import ArtifactWriter
@@ -28,7 +30,7 @@ from tiering.formats.graph import Graph, relation_folder
 from tiering.formats.layout import TIERS, TypeLayout, tier_file
 from tiering.formats.ssd_rows import SsdRows
 from tiering.reorder.arrays import moved_bytes, source_of
-from tiering.run.files import missing_files, output_file, place_files
+from tiering.run.files import TaskFile, ends_of, files_step, missing_windows, output_window, place_files, whole_files
 from tiering.run.grid import Grid, Int64Array, equal_bounds
 from tiering.run.job import Job
 from tiering.run.pieces import TaskRecord
@@ -55,10 +57,16 @@ class Striping:
     """Where ranges begin, and the last ends, in what is striped out, from 0 on. They begin with a unit."""
 
     @classmethod
-    def plan(cls, first: int, end: int, parts: int, files: int = 1, per_unit: int = 1, first_unit: int = 0) -> Striping:
+    def plan(
+        cls, first: int, end: int, parts: int, unit_bytes: int, files: int = 1, per_unit: int = 1, first_unit: int = 0
+    ) -> Striping:
         """Return a striping with ranges of about the same size, at most `parts` of them."""
         units = -(-(end - first) // per_unit)
-        bounds = [min(int(cut) * per_unit, end - first) for cut in equal_bounds(units, min(units, parts))]
+        cuts = np.array(equal_bounds(units, min(units, parts)), np.int64)
+        grain = checksum.BLOCK_BYTES // math.gcd(checksum.BLOCK_BYTES, unit_bytes) * files  # units of whole blocks
+        if grain <= units // max(1, min(units, parts)):
+            cuts[1:-1] = (cuts[1:-1] + first_unit) // grain * grain - first_unit
+        bounds = np.unique(np.minimum(cuts * per_unit, end - first).clip(0)).tolist()
         return cls(first, end, files, per_unit, first_unit, bounds)
 
     @property
@@ -154,11 +162,11 @@ def write_tables(
         for number, (name, table) in enumerate(tables.items())
     ]
     files = [file for number, plan in enumerate(plans) for file in plan.tier_files(number, str(writer.path))]
-    named = [{**file, "name": f"tables/{name}"} for file, name in zip(files, tables, strict=True)]
+    named = [replace(file, name=f"tables/{name}") for file, name in zip(files, tables, strict=True)]
     cuts = [plan.cut_step() for plan in plans]
     step = write_step("tables.files", plans, cuts, named)
     job.expect(len(cuts) + 1)
-    place_files(writer, make_row_files(job, cuts, step, missing_files(writer, step)))
+    place_files(writer, whole_files(make_row_files(job, cuts, step, missing_windows(writer, step))))
 
 
 @dataclass(frozen=True)
@@ -208,13 +216,13 @@ class TablePlan:
             nbytes, ranks = entry.rows(tier) * entry.row_bytes * COPIES, entry.ranges[tier]
             if not nbytes:
                 continue
-            if tier == "peer":
-                striping[tier] = Striping.plan(*ranks, grid.parts(nbytes // num_peers), files=num_peers)
-            elif tier != "ssd":
-                striping[tier] = Striping.plan(*ranks, grid.parts(nbytes))
-            else:
+            if tier == "ssd":
                 parts, place = grid.parts(nbytes // stripe_files), entry.ssd_rows
-                striping[tier] = Striping.plan(*ranks, parts, stripe_files, place.rows_per_unit, place.first_unit)
+                where = shape[0], stripe_files, place.rows_per_unit, place.first_unit
+                striping[tier] = Striping.plan(*ranks, parts, *where)
+            else:
+                files = num_peers if tier == "peer" else 1
+                striping[tier] = Striping.plan(*ranks, grid.parts(nbytes // files), entry.row_bytes, files)
         chunks = grid.parts(entry.num_nodes * moved_bytes(table) * COPIES)
         return cls(name, entry, rows, order, table, chunks, striping, shape, num_peers)
 
@@ -251,33 +259,54 @@ class TablePlan:
         memory = -(-entry.num_nodes // self.chunks) * (moved_bytes(self.table) * COPIES + _ROW_BYTES) + 2 * BLOCK_BYTES
         return Step(f"{self.name}.cut", f"{_HERE}:cut", self.chunks, self.params(), memory=memory)
 
-    def tier_files(self, number: int, folder: str) -> list[dict[str, Any]]:
-        """Return descriptions of the files of the memory tiers; `number` is the table's."""
+    def tier_files(self, number: int, folder: str) -> list[RowFile]:
+        """Return the files of the memory tiers; `number` is the table's."""
         files, entry = [], self.entry
+        dtype, width = entry.stored
         for tier in self.striping:
             rows = entry.file_rows(tier, self.num_peers) if tier != "ssd" else []
             for part, count in enumerate(rows):
                 if count:
                     name = tier_file(entry.node_type, tier, part, len(rows))
-                    dtype, width = entry.stored
-                    files.append({
-                        "name": name, "folder": folder, "dtype": dtype, "shape": [count, width], "tables": [number],
-                        "tier": tier, "number": part, "bytes": count * entry.row_bytes, "most": self.most(tier),
-                    })  # fmt: skip
+                    files.append(RowFile(name, folder, dtype, [count, width], [number], tier, part))
         return files
 
+    def sizes(self, tier: str, number: int) -> list[int]:
+        """Return the bytes that a file of a tier has of each range."""
+        striping = self.striping[tier]
+        counts = striping.counts[number :: striping.files]
+        if tier != "ssd":
+            return [count * self.entry.row_bytes for count in counts]
+        return [-(-count // striping.per_unit) * self.shape[0] for count in counts]
 
-def write_step(
-    name: str, tables: Sequence[TablePlan], cuts: Sequence[Step], files: Sequence[Mapping[str, Any]]
-) -> Step:
+
+@dataclass(frozen=True)
+class RowFile:
+    """A file of a tier: rows of some tables, by number."""
+
+    name: str
+    folder: str
+    dtype: str
+    shape: Sequence[int]
+    tables: Sequence[int]
+    tier: str
+    number: int  # of the file in its tier
+
+
+def write_step(name: str, tables: Sequence[TablePlan], cuts: Sequence[Step], files: Sequence[RowFile]) -> Step:
     """Return the step that writes files from the partitions of the tables' chunks."""
-    memory = max(((COPIES - 1) * file["most"] + appending_memory(file["bytes"]) for file in files), default=0)
-    params = {"tables": [table.params() for table in tables], "files": list(files)}
-    return Step(name, f"{_HERE}:write", len(files), params, tuple(cut.name for cut in cuts), memory)
+    sizes = [[size for table in file.tables for size in tables[table].sizes(file.tier, file.number)] for file in files]
+    made = [
+        TaskFile(file.name, file.folder, file.dtype, file.shape, ends_of(of_parts))
+        for file, of_parts in zip(files, sizes, strict=True)
+    ]
+    most = max((tables[table].most(file.tier) for file in files for table in file.tables), default=0)
+    params = {"tables": [table.params() for table in tables], "rows": [vars(file) for file in files]}
+    return files_step(name, f"{_HERE}:write", made, params, [cut.name for cut in cuts], (COPIES - 1) * most)
 
 
 def make_row_files(job: Job, cuts: Sequence[Step], step: Step, wanted: Sequence[int]) -> list[TaskRecord]:
-    """Write the `wanted` files."""
+    """Write the `wanted` windows."""
     if not wanted:
         return []
     for cut in cuts:
@@ -314,20 +343,23 @@ def cut(context: TaskContext) -> dict[str, Any]:
 
 
 def write(context: TaskContext) -> None:
-    """Write a file from the rows of each table, range by range; and the checksums of its pages, if it has pages."""
-    own = context.params["files"][context.index]
-    with output_file(context, own["folder"], own["name"], own["dtype"], own["shape"]) as file:
-        for number in own["tables"]:
-            table = context.params["tables"][number]
-            striping, before = Striping(**table["striping"][own["tier"]]), table["before"][own["tier"]]
-            counts, (unit_bytes, page_bytes) = striping.counts, table["shape"]
-            for part in range(own["number"], len(counts), striping.files):
-                rows = _gathered(context, table, before + part, counts[part])
-                if own["tier"] == "ssd":
-                    rows = as_units(rows, table["stride"], striping.per_unit, unit_bytes)
-                    sums = native.page_hashes(rows.reshape(-1), page_bytes) if rows.size else np.empty(0)
-                    context.write(sums=sums.astype("<u4", copy=False))
-                file.append(rows)
+    """Write a window of a file, range by range of each table; and the checksums of its pages, if it has pages."""
+    sums = [np.empty(0, "<u4")]
+    with output_window(context) as out:
+        own = RowFile(**context.params["rows"][out.number])
+        stripings = [Striping(**context.params["tables"][number]["striping"][own.tier]) for number in own.tables]
+        ranges = [(which, k) for which, striping in enumerate(stripings) for k in range(striping.num_ranges)]
+        for which, k in ranges[out.parts.start : out.parts.stop]:
+            table, striping = context.params["tables"][own.tables[which]], stripings[which]
+            part, (unit_bytes, page_bytes) = k * striping.files + own.number, table["shape"]
+            rows = _gathered(context, table, table["before"][own.tier] + part, striping.counts[part])
+            if own.tier == "ssd":
+                rows = as_units(rows, table["stride"], striping.per_unit, unit_bytes)
+            written = out.append(rows)
+            if own.tier == "ssd" and written.size:
+                sums.append(native.page_hashes(written, page_bytes).astype("<u4", copy=False))
+    if own.tier == "ssd":
+        context.write(sums=np.concatenate(sums))
 
 
 def _gathered(context: TaskContext, table: Mapping[str, Any], part: int, count: int) -> Bytes:

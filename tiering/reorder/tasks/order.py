@@ -7,8 +7,6 @@ like any other. Memory: `NODE_BYTES` a node, and two blocks of 64 MiB.
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 import numpy.typing as npt
 
@@ -20,7 +18,7 @@ from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import InputError
 from tiering.formats.scores import Scores
 from tiering.reorder.rank import descending_keys
-from tiering.run.files import make_files, output_file
+from tiering.run.files import TaskFile, ends_of, files_step, make_files, output_window
 from tiering.run.grid import Int64Array, equal_bounds
 from tiering.run.job import Job
 from tiering.run.step import Step, TaskContext
@@ -50,14 +48,18 @@ def write_order(job: Job, writer: ArtifactWriter, scores: Scores, node_type: str
     merge = Step(f"{name}.merge", f"{_HERE}:merge", parts, merged, (cut.name,), widest)
     job.run(merge)
     job.release(cut)
-    wide = f"int{8 * id_bytes(count)}"
+    wide, even = id_bytes(count), np.diff(equal_bounds(count, parts)).tolist()
     files = [
-        {"name": f"nodes/{node_type}/{key}", "dtype": dtype, "shape": [count]}
-        for key, dtype in (("new_to_old", wide), ("score", "float64"), ("old_to_new", wide))
-    ]
-    written = {**params, "from": merge.name, "folder": str(writer.path), "files": files}
-    memory = max(chunk, widest)
-    make_files(job, writer, Step(f"{name}.files", f"{_HERE}:write", len(files), written, (merge.name,), memory))
+        TaskFile(f"nodes/{node_type}/{key}", str(writer.path), dtype, [count], ends_of(item * n for n in sizes))
+        for key, dtype, item, sizes in (
+            ("new_to_old", f"int{8 * wide}", wide, rows.tolist()), ("score", "float64", 8, rows.tolist()),
+            ("old_to_new", f"int{8 * wide}", wide, even),
+        )
+    ]  # fmt: skip
+    written = {**params, "from": merge.name}
+    make_files(
+        job, writer, files_step(f"{name}.files", f"{_HERE}:write", files, written, [merge.name], max(chunk, widest))
+    )
     job.release(merge)
 
 
@@ -105,16 +107,17 @@ def merge(context: TaskContext) -> None:
 
 def write(context: TaskContext) -> None:
     """Write original ids by rank, scores by rank, or ranks by original id, range after range."""
-    params, source, own = context.params, context.params["from"], context.params["files"][context.index]
-    with output_file(context, params["folder"], own["name"], own["dtype"], own["shape"]) as file:
-        for part, (begin, end) in enumerate(pairwise(equal_bounds(params["num_nodes"], params["parts"]))):
-            if context.index < 2:
-                file.append(next(iter(context.read(source, part, context.index).values())))
+    params, source = context.params, context.params["from"]
+    bounds = equal_bounds(params["num_nodes"], params["parts"])
+    with output_window(context) as out:
+        for part in out.parts:
+            if out.number < 2:
+                out.append(next(iter(context.read(source, part, out.number).values())))
                 continue
-            ranks = np.full(end - begin, -1, own["dtype"])
+            ranks = np.full(bounds[part + 1] - bounds[part], -1, out.file.dtype)
             for piece in context.read_many(source, ((task, 2 + part) for task in range(params["parts"]))):
-                ranks[piece["id"] - begin] = piece["rank"]
-            file.append(ranks)
+                ranks[piece["id"] - bounds[part]] = piece["rank"]
+            out.append(ranks)
 
 
 def _keys(scores: npt.NDArray[np.float64]) -> Int64Array:

@@ -15,14 +15,13 @@ import numpy as np
 from tiering import native
 from tiering.artifacts.checksum import BLOCK_BYTES
 from tiering.artifacts.document import open_manifest
-from tiering.artifacts.file_writer import appending_memory
 from tiering.artifacts.manifest import Relation, id_bytes, storage_dtype
 from tiering.artifacts.storage import AnyArray
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.formats.graph import Graph, relation_folder
 from tiering.formats.shape import SizedGraph, value_bytes, value_rows
 from tiering.reorder.adjacency import place_entries
-from tiering.run.files import make_files, output_file
+from tiering.run.files import TaskFile, ends_of, files_step, make_files, output_window
 from tiering.run.grid import Int64Array, balanced_bounds, run_shift
 from tiering.run.job import Job
 from tiering.run.step import Step, TaskContext
@@ -42,7 +41,7 @@ def write_relation(job: Job, writer: ArtifactWriter, graph: Graph, relation: Rel
     params = {
         "graph": str(graph.path), "order": order, "folder": str(writer.path), "source": source,
         "destination": destination, "num_src": graph.num_nodes(source), "num_dst": num_dst, "parts": parts,
-        "files": [{"name": n, "dtype": f.dtype, "shape": f.shape} for n, f in zip(names, files, strict=True)],
+        "names": names,
     }  # fmt: skip
     new_ids = open_manifest(order).array(f"nodes/{destination}/old_to_new")
     runs = _count_edges(graph.manifest.array(names[0]), new_ids, job.threads)
@@ -58,9 +57,15 @@ def write_relation(job: Job, writer: ArtifactWriter, graph: Graph, relation: Rel
     params = {**params, "old": old, "new": new}
     cut = Step(f"{name}.cut", f"{_HERE}:cut", parts, params, memory=largest + BLOCK_BYTES)
     job.run(cut)
-    memory = largest + max(appending_memory(file.bytes) for file in files)
-    params = {**params, "from": cut.name}
-    make_files(job, writer, Step(f"{name}.files", f"{_HERE}:write", len(files), params, (cut.name,), memory))
+    edges = [int(runs[1, low:high].sum()) for low, high in pairwise(cuts[1])]
+    sizes = [[8 * n for n in (*np.diff(new).tolist(), 1)]]
+    sizes += [[file.bytes // file.shape[0] * n for n in edges] for file in files[1:]]
+    made = [
+        TaskFile(name, str(writer.path), file.dtype, file.shape, ends_of(of_parts))
+        for name, file, of_parts in zip(names, files, sizes, strict=True)
+    ]
+    params = {**params, "from": cut.name, "before": [0, *ends_of(edges)]}
+    make_files(job, writer, files_step(f"{name}.files", f"{_HERE}:write", made, params, [cut.name], largest))
     job.release(cut)
 
 
@@ -99,8 +104,8 @@ def cut(context: TaskContext) -> None:
     places[order] = np.arange(new.size, dtype=new.dtype)
     starts = native.relabel_indptr(indptr, places, threads)
     context.write_all({"column": new[order], "degree": np.diff(starts)}, lists)
-    for number, file in enumerate(params["files"][1:]):
-        values = context.share(open_manifest, params["graph"]).read(file["name"], first, last)
+    for number, file in enumerate(params["names"][1:]):
+        values = context.share(open_manifest, params["graph"]).read(file, first, last)
         out, num_src = np.empty_like(values), params["num_src"] if number == 0 else None
         place_entries(values, 0, indptr, places, num_src, (0, 0, starts, value_rows(out).ravel()), threads)
         if number == 0:
@@ -109,29 +114,28 @@ def cut(context: TaskContext) -> None:
 
 
 def write(context: TaskContext) -> None:
-    """Write a file of the relation, range of new ids after range: offsets, entries, or values."""
-    params, source, parts, before = context.params, context.params["from"], context.params["parts"], 0
-    name, dtype, shape = (params["files"][context.index][key] for key in ("name", "dtype", "shape"))
-    num_src = params["num_src"] if context.index == 1 else None
-    with output_file(context, params["folder"], name, dtype, shape) as file:
-        for part in range(parts):
+    """Write a window of a file of the relation, range of new ids after range: offsets, entries, or values."""
+    params, source, parts = context.params, context.params["from"], context.params["parts"]
+    with output_window(context) as file:
+        num_src = params["num_src"] if file.number == 1 else None
+        for part in file.parts:
+            if part == parts:  # behind the offsets of all
+                file.append(np.array([params["before"][parts]]))
+                continue
             columns = list(context.read_many(source, ((task, part) for task in range(parts))))
             places = np.concatenate([column["column"] for column in columns]) - params["new"][part]
             indptr = np.concatenate([[0], *(column["degree"] for column in columns)]).cumsum()
             starts = native.relabel_indptr(indptr, places, context.threads)
-            if context.index == 0:
-                file.append(starts[:-1] + before)
+            if file.number == 0:
+                file.append(starts[:-1] + params["before"][part])
             else:
-                at, out = 0, np.empty((int(starts[-1]), *shape[1:]), storage_dtype(dtype))
+                at, out = 0, np.empty((int(starts[-1]), *file.file.shape[1:]), storage_dtype(file.file.dtype))
                 window = (0, 0, starts, value_rows(out).ravel())
                 for task in range(parts):
-                    values = context.read(source, task, context.index * parts + part)["values"]
+                    values = context.read(source, task, file.number * parts + part)["values"]
                     place_entries(values, at, indptr, places, num_src, window, context.threads)
                     at += values.shape[0]
                 file.append(out)
-            before += int(starts[-1])
-        if context.index == 0:
-            file.append(np.array([before]))
 
 
 def _read_columns(context: TaskContext, begin: int, end: int) -> tuple[AnyArray, AnyArray]:
@@ -139,7 +143,7 @@ def _read_columns(context: TaskContext, begin: int, end: int) -> tuple[AnyArray,
     params = context.params
     graph, order = (context.share(open_manifest, params[key]) for key in ("graph", "order"))
     new = order.read(f"nodes/{params['destination']}/old_to_new", begin, end)
-    return graph.read(params["files"][0]["name"], begin, end + 1), new
+    return graph.read(params["names"][0], begin, end + 1), new
 
 
 def _rename(context: TaskContext, entries: AnyArray) -> None:
