@@ -43,11 +43,11 @@ from tiering.text.units import format_bytes, format_count, parse_size, parse_thr
 
 RUNS = 6
 """Samples of consecutive batches, each from another epoch: the first fills the buffer, those after it are priced."""
-SHARE, LEAST_BATCHES = 0.01, 64
-"""Fraction of the batches of an epoch that all samples have together, and least batches of one. One has as many as a
-loader's trial, too, and is an epoch where that has fewer than twice as many."""
-LADDER, SPAN = 7, 32
-"""Sizes of memory by default: as many, from what holds all rows down to one in `SPAN`, or the least."""
+SHARE = 0.01  # fraction of the batches of an epoch that all samples have together
+LEAST_BATCHES = 64
+"""Least batches of a sample; a loader's trial may need more. An epoch shorter than two samples is one sample."""
+LADDER = 7  # number of memory sizes by default, from the size that holds all rows down
+SPAN = 32  # ratio of the largest of these sizes to the smallest, unless the least size is larger
 RESIDENT = FLOORS["trace"]  # bytes of a training process that has loaded torch, before its loader is made
 _WHOLE = 1 << 30  # bytes of a table whose rows are all simulated; to choose a window the loader takes fewer
 _STUDENT = 2.776  # 97.5 % quantile of Student's t with `RUNS` - 2 degrees of freedom

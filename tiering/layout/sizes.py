@@ -72,7 +72,8 @@ def choose_sizes(
             "cpu", Size("auto"), rest, f"{'all rows' if rest == total else 'the other rows'}: {room.cpu_reason}"
         )
         found.capacities = replace(found.capacities, ssd=False)
-        found.rows += [("ssd", "none", "all rows lie in memory: the directories stay empty")] * bool(ssd)
+        if ssd:
+            found.rows.append(("ssd", "none", "all rows lie in memory: the directories stay empty"))
         return found
     if not ssd:
         raise InputError(

@@ -66,8 +66,10 @@ class Loader(Described):
         about, links = (graph, seeds, options.sampling), options.links
         runs = options.seeds.seeds if hasattr(options.seeds.seeds, "plan") else None
         self.targets: Targets = runs or (NodeTargets(*about) if links is None else LinkTargets(*about, links))
-        self.node_type, self.batch_size = self.targets.node_type, options.sampling.batch_size
-        """Type of the seeds (of links that of their destinations), and seeds per batch."""
+        self.node_type = self.targets.node_type
+        """Node type of the seeds; of links, the node type of their destinations."""
+        self.batch_size = options.sampling.batch_size
+        """Seeds per batch."""
         self.sampling = options.sampling
         self.node_sampler = make_sampler(graph, options.sampling)  # Lightning takes a `sampler` for torch's
         if isinstance(self.targets, NodeTargets | LinkTargets):

@@ -64,12 +64,14 @@ class OpenTables:
     """The graph of a layout, its open tables, and the buffers in front of their ssd tiers, for all of its loaders."""
 
     def __init__(self, artifact: Layout) -> None:
-        self.artifact = artifact
-        """The layout on disk."""
-        self.path, self.manifest, self.digest = artifact.path, artifact.manifest, artifact.digest
-        """Its directory, its manifest, and the manifest's digest."""
-        self.buffers: MutableMapping[Any, SsdBuffer] = WeakValueDictionary()
-        """Buffers in front of the ssd tier, of the loaders that exist."""
+        self.artifact = artifact  # the layout on disk
+        self.path = artifact.path
+        """Directory of the layout."""
+        self.manifest = artifact.manifest
+        """Manifest of the layout."""
+        self.digest = artifact.digest
+        """Digest of the manifest."""
+        self.buffers: MutableMapping[Any, SsdBuffer] = WeakValueDictionary()  # for the ssd tier, of existing loaders
         self._tables: dict[tuple[Any, ...], TieredFeatures | GpuFeatures] = {}
         self._lock = ForkLock()
 

@@ -270,7 +270,7 @@ class _Numbering:
 
     def _spell(self, rank: int) -> str:
         name = self.known.encoded(rank)
-        sign = (1 << 63) * (self.kind == pa.int64())
+        sign = 1 << 63 if self.kind == pa.int64() else 0
         return repr(name.decode() if self.kind == pa.string() else int.from_bytes(name, "big") - sign)
 
 

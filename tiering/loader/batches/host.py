@@ -48,7 +48,7 @@ class BatchMaker:
 
     @contextmanager
     def sampling(self, plan: Plan, epoch: int, order: Sequence[int]) -> Iterator[Callable[[int], SampledBatch]]:
-        """Yield what samples a batch of an epoch on the host: by itself, or in windows of batches in `order`."""
+        """Yield a function that samples a batch on the host: by itself, or in windows of batches in `order`."""
         windows = self.windows
         if windows is None:
             yield partial(self.sample, plan, epoch)

@@ -170,7 +170,7 @@ class GpuRows(FeatureRows):
         return out
 
     def table_over(self, staged: int) -> cuda.RowTable:
-        """Return all rows, those of the ssd tier at the address `staged`, by slot or by rank (0: not in memory)."""
+        """Return a table of all rows; `staged`: address of the ssd tier, by slot or by rank (0: not in memory)."""
         memory = self._memory
         return cuda.RowTable(
             self.device.index, self.row_bytes, self._ends, memory.gpu, memory.peers, memory.cpu, staged, memory.codec

@@ -84,7 +84,7 @@ class _Walk(pickle.Pickler):
         return name != "_abc_impl" and (name in self._names or any(hasattr(base, name) for base in cls.__bases__))
 
     def persistent_id(self, value: Any) -> Any:
-        """Return what stands for a string, which pickle would save once, or a set, which has no order."""
+        """Return a stand-in for a string, which pickle would save once, or for a set, which has no order."""
         self._parts += 1
         if self._parts > _MOST_PARTS:
             raise ValueError("too many parts")

@@ -267,7 +267,7 @@ class Inference:
         return functions
 
     def _view(self, number: int, folder: Path = Path()) -> Layout:
-        """Return what a layer's rows are read from: the layout, then the table of the layer before."""
+        """Return the layout of a layer's input rows: the given one, then a view of the table of the layer before."""
         if not number:
             return self._artifact
         table = folder / _file_of(number - 1, len(self._layers) - 1)
