@@ -121,9 +121,8 @@ def predict(
     positions = None if scores is None else _positions(graph, rows, scores, workers)
     if scores is None and graph.order is None:
         raise InputError(f"{graph.path}: expected a reordered graph, or scores to order its rows by; give --scores S")
-    sample = BatchSample.draw(
-        sampler, how, Targets(seeds, times), rows, stored, positions, workers, budget.left() - need
-    )
+    targets, room = Targets(seeds, times), budget.left() - need
+    sample = BatchSample.draw(sampler, how, targets, rows, stored, positions, workers, room)
     lists_disk = asked.lists_disk if asked.lists_disk is None or isinstance(asked.lists_disk, Disk) else find_disk(
         asked.lists_disk
     )  # fmt: skip
@@ -196,9 +195,8 @@ class StoredRows:
                 (count, size, place.first_unit, place.stride, place.rows_per_unit)
                 for (count, size), place in zip(sizes, places, strict=True)
             ]
-            self._tables[drives] = SsdTables(
-                list(self.rows.types), entries, [0] * len(entries), (unit, self.page), drives
-            )
+            types, begins = list(self.rows.types), [0] * len(entries)
+            self._tables[drives] = SsdTables(types, entries, begins, (unit, self.page), drives)
         return self._tables[drives]
 
     @property
@@ -268,9 +266,8 @@ class BatchSample:
             size = 1
             while first < last:
                 batches = range(first, min(last, first + size))
-                made, size, _ = sampler.sample_window(
-                    [plan.seeds_of(b) for b in batches], batches, files, size, epoch=plan.epoch
-                )
+                targets = [plan.seeds_of(batch) for batch in batches]
+                made, size, _ = sampler.sample_window(targets, batches, files, size, epoch=plan.epoch)
                 first += len(made)
                 yield from made
 

@@ -168,9 +168,7 @@ class EpochPredictions(Described):
         figure.set_size_inches(*_SIZE)
         axes = figure.subplots()
         for number, (label, epochs) in enumerate(self.lines()):
-            memory, seconds = (
-                [of(epoch) for epoch in epochs] for of in (lambda e: e.memory / 2**30, self.epoch_seconds)
-            )
+            memory, seconds = [epoch.memory / 2**30 for epoch in epochs], list(map(self.epoch_seconds, epochs))
             errors, colour = [epoch.error for epoch in epochs], COLOURS[number % len(COLOURS)]
             axes.errorbar(memory, seconds, errors, label=label, color=colour, marker="os^Dv"[number % 5], capsize=3)
         if self.step_seconds:

@@ -300,9 +300,8 @@ def _make_nodes(numbering: _Numbering, arrays: NodeArrays, context: ImportContex
     if table is not None and "split" in table.numbers:
         arrays.splits = find_splits(table.numbers["split"].finish(), table.where)
     if table is not None and table.codes is not None:
-        labels = number_labels(
-            table.codes.finish(), list(table.classes), (numbering.node_type, numbering.count), context
-        )
+        nodes = numbering.node_type, numbering.count
+        labels = number_labels(table.codes.finish(), list(table.classes), nodes, context)
         arrays.labels = LabelArray(table.where, lambda _: labels, numbering.count)
     return arrays
 

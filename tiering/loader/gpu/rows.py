@@ -350,9 +350,8 @@ class GpuFeatures(GpuRows):
             if self.reader is None:
                 return
             rows = preload_ssd_rows(self._layout, self._entry, self._reading, self._checks, self._sharing)
-            self._table = self.table_over(
-                pinned_address(rows, self.device.index, f"{self._what}: rows of the ssd tier")
-            )
+            address = pinned_address(rows, self.device.index, f"{self._what}: rows of the ssd tier")
+            self._table = self.table_over(address)
             self._memory.owners.append(rows)
             self._done.wait()  # the GPU may still copy from the buffers
             self.preloaded, self.reader, self._staged = True, None, None

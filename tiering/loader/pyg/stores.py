@@ -349,9 +349,8 @@ class TieredSampler(pyg.BaseSampler):  # type: ignore[misc] # PyG has no types
             return _HeteroOutput(node, *parts, metadata=metadata)
         (nodes,), (values,) = node.values(), node.edges.values()
         (nodes := nodes.as_subclass(BatchNodes)).edges = values
-        return _Output(
-            nodes, *(None if part is None else next(iter(part.values())) for part in parts), metadata=metadata
-        )
+        only = [None if part is None else next(iter(part.values())) for part in parts]
+        return _Output(nodes, *only, metadata=metadata)
 
     def _edge_values(self, relation: Relation, positions: list[Any]) -> tuple[torch.Tensor | None, EdgeValues]:
         """Return edge ids and data. Ids are positions in the source, ``None`` if not kept; ranks': in ``indices``."""
