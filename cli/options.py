@@ -78,7 +78,7 @@ class Group:
     names: tuple[str, ...] = ()
 
     def parameters(self) -> list[click.Parameter]:
-        """Return them as parameters of a command."""
+        """Return the options of the table as parameters of a command."""
         known = options_of(self.table)
         chosen = [field for field in fields(self.table) if field.name in (self.names or known)]
         # Only types that are the command line's too: others may need modules that take time to load.
@@ -119,7 +119,7 @@ class Call:
         return {n: value if (parse := parsers[n]) is None else parse(value) for n, value in values.items()}
 
     def cluster(self) -> ClusterOptions | None:
-        """Return what the options of tasks ask for; ``None`` where the command does the work itself."""
+        """Return the options of tasks; ``None`` where the command does the work itself."""
         given = self.collect(ClusterOptions)
         if self.executor is None:
             for name in given:

@@ -42,7 +42,7 @@ class Argument(click.Argument):
         self.text, self.panel = text, ARGUMENTS
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
-        """Return its name and help."""
+        """Return the name and the help of the argument."""
         return self.make_metavar(ctx), self.text
 
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from tiering.errors import CapabilityError, FormatError, InputError, MissingError
+from tiering.loader import TieredLayout
 from tiering.loader.tables.gather import HostRows
 
 
@@ -45,6 +46,7 @@ def test_a_loader(kit, build, features):
     loader = layout.loader(batch_size=64, fanouts=(3, 2), seed=5, seeds=torch.arange(100), features=given, prefetch=1)
     list(loader)
     copy = again(loader)
+    assert isinstance(copy.layout, TieredLayout) and copy.layout.digest == layout.digest
     pairs = list(zip(loader, copy, strict=True))
     assert len(pairs) == 2
     for mine, there in pairs:

@@ -187,7 +187,7 @@ class Verifier:
         return f"bytes {begin} to {end}"
 
     def damaged(self, blocks: Iterable[int], threads: int | None = None, data: memoryview | None = None) -> list[int]:
-        """Return those of `blocks` that are damaged; all or none where only the file's checksum is known."""
+        """Return the damaged blocks among `blocks`; all or none where only the file's checksum is known."""
         wanted, threads = sorted(blocks), threads or parse_threads("auto")
         if not wanted:
             return []

@@ -150,7 +150,7 @@ class _Region:
 
 
 def _find_regions(arrays: Sequence[AnyArray], cached: bool = False) -> list[_Region]:
-    """Return what must be read from files for these arrays; with `cached`, also what the page cache holds."""
+    """Return the file regions to read for the arrays; with `cached`, also the regions that the page cache holds."""
     regions: list[_Region] = []
     for k, array in enumerate(arrays):
         region = _find_region(k, array)

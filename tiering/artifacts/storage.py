@@ -215,7 +215,7 @@ def direct_engine() -> str:
 
 
 def name_kind(mode: int) -> str:
-    """Return what a file that is no regular one is called in messages."""
+    """Return the name that messages have for the kind of a file that is no regular one."""
     return _KINDS[stat.S_IFMT(mode)][0]
 
 

@@ -19,13 +19,14 @@ Bytes = npt.NDArray[np.uint8]
 
 DELIVERED = ("float32", "float16", "bfloat16")
 """Dtypes that rows are decoded to."""
-NOT_FINITE, HUGE, BEYOND_HALF = range(3)
-"""Numbers that a codec may refuse: NaN or infinite; at least 2**126; finite, but infinite as ``float16``."""
+NOT_FINITE = 0  # number that a codec may refuse: NaN or infinite
+HUGE = 1  # number that a codec may refuse: at least 2**126
+BEYOND_HALF = 2  # number that a codec may refuse: finite, but infinite as ``float16``
 LARGEST_HALF = 65504.0
 
 
 class Codec:
-    """How the numbers of one table are stored; a subclass without `scaled` has no parameters."""
+    """A storage format of one table's numbers; a subclass without `scaled` has no parameters."""
 
     name: ClassVar[str]
     code_bytes: ClassVar[int] = 1
@@ -83,7 +84,7 @@ class Codec:
         return out
 
     def entry(self) -> dict[str, Any]:
-        """Return what a manifest records besides the parameters."""
+        """Return the entry of a manifest: all about the codec but its parameters."""
         return {"name": self.name, "exact_columns": [], "largest": self.largest}
 
     def to_bytes(self) -> bytes:

@@ -60,7 +60,7 @@ class EdgeSink:
         self.path, self.rows, self.largest = path, 0, LargestId()
         self._context, self.block_bytes = context, context.scratch.text_block
         self._named, self._names = named, NameIds(context.scratch) if named or context.options.compact_ids else None
-        contents = ([] if self._names is not None else list(ENDS)) + ["weight"] * weighted
+        contents = [*(ENDS if self._names is None else ()), *(["weight"] if weighted else [])]
         self._files = {content: context.scratch.growing_file(DTYPES[content]) for content in contents}
 
     def append(self, columns: Mapping[str, Any], where: Mapping[str, str] | None = None) -> None:

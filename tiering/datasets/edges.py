@@ -108,7 +108,7 @@ class LargestId(NamedTuple):
         return self.place.partition(": ")[0]
 
     def merge(self, other: LargestId) -> LargestId:
-        """Return that of both; of equal ones the first."""
+        """Return the larger of both ids; of equal ids the first."""
         return (self if self.id >= other.id else other)._replace(smallest=min(self.smallest, other.smallest))
 
 

@@ -201,7 +201,7 @@ class ImportContext:
             return path
         if len(files := find(path)) != 1:
             names = ", ".join(file.name for file in files[:8]) or "none"
-            several = ", or each table as --relation SRC:NAME:DST=FILE or --nodes TYPE=FILE" * (what == "edges")
+            several = ", or each table as --relation SRC:NAME:DST=FILE or --nodes TYPE=FILE" if what == "edges" else ""
             raise MissingError(f"{path}: expected one file of {what}, found {names}; give the path of one{several}")
         self.folder = path
         return files[0]

@@ -20,8 +20,8 @@ from tiering.datasets.import_context import Scratch
 from tiering.errors import InputError
 from tiering.formats.names import NameTable
 
-RUN_SHARE, RANGE_SHARE = 24, 16
-"""Divisors of the budget for the names of a run, and of a range: copies, hashes and positions come on top."""
+RUN_SHARE = 24  # divisor of the budget for the names of a run: copies, hashes and positions come on top
+RANGE_SHARE = 16  # divisor of the budget for the names of a range
 SMALLEST, LARGEST_RUN = 8 << 20, 512 << 20
 NAME_BYTES = 40  # memory of a name in addition to its bytes where it is sorted
 DIGITS = r"^[+-]?[0-9]+$"

@@ -236,8 +236,9 @@ class Column(NamedTuple):
     def refuse_nulls(self, array: Any, expected: str) -> None:
         """Raise an error that names the first null of what the column was converted to, if it has one."""
         if count := array.null_count:
-            row, more = self.row + pc.index(array.is_null(), True).as_py(), f" and {count - 1} more" * (count > 1)
-            raise InputError(f"{self.where}: expected {expected}, found none at row {row}{more}; fill or remove it")
+            row, more = self.row + pc.index(array.is_null(), True).as_py(), count - 1
+            found = f"none at row {row} and {more} more" if more else f"none at row {row}"
+            raise InputError(f"{self.where}: expected {expected}, found {found}; fill or remove it")
 
     def text(self, trim: bool = True) -> Any:
         """Return the text, `trim`: without blanks around it; null where it is empty; ``None`` if it is no text."""
@@ -321,7 +322,7 @@ class Column(NamedTuple):
         return check_times(self.exact(array.to_numpy(zero_copy_only=False)), self.where, context, self.row, zoned)
 
     def exact(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return what the column was converted to; an error names the first whole number that float64 rounds."""
+        """Return the converted values; an error names the first whole number of the column that float64 rounds."""
         if values.dtype.kind == "f" and not pa.types.is_floating(self.array.type):
             for k in np.flatnonzero(np.abs(values) >= 2.0**53):
                 number = str(self.array[int(k)]).strip()

@@ -65,7 +65,7 @@ class TextSyntax:
         self.delimiter = " " if self.blanks else delimiter
         self.quotes = delimiter not in ("\t", BLANK)
         self._mark, mark = comment.encode() or b"\0", re.escape(self.delimiter.encode())  # no text holds NUL
-        comment_line = rb"^%s%s[^\n]*\n?" % (rb"[ \t]*" * self.blanks, re.escape(self._mark))
+        comment_line = rb"^%s%s[^\n]*\n?" % (rb"[ \t]*" if self.blanks else b"", re.escape(self._mark))
         self._comment = re.compile(comment_line, re.MULTILINE)
         self._token = re.compile(rb'(%s)|(?:^|%s)"[^"]*(?:""[^"]*)*("|\Z)' % (comment_line, mark), re.MULTILINE)
         self._field = re.compile(rb'(?:"([^"]*(?:""[^"]*)*)")?([^%s]*)%s' % (mark, mark))
@@ -148,7 +148,7 @@ def guess_delimiter(sample: bytes, named: bool, newlines: bool, where: str, narr
     if tabs == 1 and (not marks or fraction(b"\t", plain) == 1):
         return "\t"
     if named and len(marks) + (tabs > _MOST) > 1:
-        both = " and ".join(["tabs"] * (tabs > _MOST) + marks)
+        both = " and ".join(["tabs", *marks] if tabs > _MOST else marks)
         raise InputError(f"{where}: expected one delimiter, found {both} in most lines; name the --delimiter")
     marks += [mark for mark in "\t,;|"[not named :] if mark.encode() in plain.split(b"\n")[0]]
     if not marks and not named and len(first.split()) >= 2:
@@ -276,11 +276,12 @@ class ColumnParser:
         if width > MAX_COLUMNS:
             raise InputError(f"{path}: expected at most {MAX_COLUMNS} columns, found more; check --delimiter")
         self.path, self.syntax, self.columns, self.width, self.named = path, syntax, columns, width, named
-        self.comments = self.first = self.first_id = 0
-        """Comments left out so far; number of the first line, if it is data that might be a header; least id."""
+        self.comments = 0  # comments skipped so far
+        self.first = 0  # number of the first line, if it is data that might be a header
+        self.first_id = 0  # least id
         self.dense = False  # whether ids are made dense
-        self.doubtful, self.counts = list[bytes](), [0, 0]
-        """Comments before the first edge with as many fields; line 1, if it may be the numbers of nodes and edges."""
+        self.doubtful = list[bytes]()  # comments before the first edge with as many fields
+        self.counts = [0, 0]  # line 1, if it may be the numbers of nodes and edges
 
     def parse(self, block: TextBlock) -> dict[str, Any]:
         """Return the columns of a block as numpy arrays, names as pyarrow arrays; empty if it has no records."""

@@ -41,7 +41,8 @@ def check_times(values: Array, where: str, context: ImportContext, first: int = 
         raise InputError(f"{where}: {problem}; correct or remove it")
     place, known = next(iter(context.time_units.items()), (where, (unit, zoned)))
     if known != (unit, zoned):
-        before, now = ((name or "numbers without one") + " with a zone" * zone for name, zone in (known, (unit, zoned)))
+        zones = {True: " with a zone", False: ""}
+        before, now = ((name or "numbers without one") + zones[zone] for name, zone in (known, (unit, zoned)))
         found = f"{before} in {place}, {now} here at position {first}"
         raise InputError(f"{where}: expected times in one unit, all with a zone or none, found {found}; convert them")
     context.time_units[where] = unit, zoned

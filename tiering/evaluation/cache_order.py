@@ -31,8 +31,9 @@ RowBytes: TypeAlias = int | Mapping[str, int] | None
 Ranges: TypeAlias = "dict[str, dict[str, tuple[int, int]]]"
 """Node type and tier -> half-open range of ranks, as `tiering.layout.tiers.plan_tiers` returns them."""
 
-FEATURES, GIVEN, ASSUMED = "features", "given", "assumed"
-"""Source of a row size: the graph's feature table, the caller, none (a row counts as 1 byte)."""
+FEATURES = "features"  # source of a row size: the graph's feature table
+GIVEN = "given"  # source of a row size: the caller
+ASSUMED = "assumed"  # no source of a row size: a row counts as 1 byte
 CHUNK = 1 << 20  # rows processed at a time
 ORACLE = "oracle"  # name of the ranking by true counts in every result
 LINKS = ("gpu_memory", "peer_link", "host_link", "ssd")  # names of the links, fastest first

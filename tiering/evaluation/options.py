@@ -136,9 +136,8 @@ class Prices:
         document = {"currency": "USD", "machine": 0.0, "memory_gib": 0.0, "disk": {}, **read_toml(path)}
         disk = document["disk"]
         figures = [document["machine"], document["memory_gib"], *(disk.values() if isinstance(disk, dict) else [None])]
-        known = document.keys() == {"currency", "machine", "memory_gib", "disk"} and isinstance(
-            document["currency"], str
-        )
+        names = {"currency", "machine", "memory_gib", "disk"}
+        known = document.keys() == names and isinstance(document["currency"], str)
         if not known or not all(isinstance(price, (int, float)) and price >= 0 for price in figures):
             raise InputError(
                 f"{path}: expected currency, and prices of an hour of 0 or more: machine, memory_gib, and a table "

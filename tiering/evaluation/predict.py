@@ -43,11 +43,11 @@ from tiering.text.units import format_bytes, format_count, parse_size, parse_thr
 
 RUNS = 6
 """Samples of consecutive batches, each from another epoch: the first fills the buffer, those after it are priced."""
-SHARE, LEAST_BATCHES = 0.01, 64
-"""Fraction of the batches of an epoch that all samples have together, and least batches of one. One has as many as a
-loader's trial, too, and is an epoch where that has fewer than twice as many."""
-LADDER, SPAN = 7, 32
-"""Sizes of memory by default: as many, from what holds all rows down to one in `SPAN`, or the least."""
+SHARE = 0.01  # fraction of the batches of an epoch that all samples have together
+LEAST_BATCHES = 64
+"""Least batches of a sample; a loader's trial may need more. An epoch shorter than two samples is one sample."""
+LADDER = 7  # number of memory sizes by default, from the size that holds all rows down
+SPAN = 32  # ratio of the largest of these sizes to the smallest, unless the least size is larger
 RESIDENT = FLOORS["trace"]  # bytes of a training process that has loaded torch, before its loader is made
 _WHOLE = 1 << 30  # bytes of a table whose rows are all simulated; to choose a window the loader takes fewer
 _STUDENT = 2.776  # 97.5 % quantile of Student's t with `RUNS` - 2 degrees of freedom
@@ -121,9 +121,8 @@ def predict(
     positions = None if scores is None else _positions(graph, rows, scores, workers)
     if scores is None and graph.order is None:
         raise InputError(f"{graph.path}: expected a reordered graph, or scores to order its rows by; give --scores S")
-    sample = BatchSample.draw(
-        sampler, how, Targets(seeds, times), rows, stored, positions, workers, budget.left() - need
-    )
+    targets, room = Targets(seeds, times), budget.left() - need
+    sample = BatchSample.draw(sampler, how, targets, rows, stored, positions, workers, room)
     lists_disk = asked.lists_disk if asked.lists_disk is None or isinstance(asked.lists_disk, Disk) else find_disk(
         asked.lists_disk
     )  # fmt: skip
@@ -196,9 +195,8 @@ class StoredRows:
                 (count, size, place.first_unit, place.stride, place.rows_per_unit)
                 for (count, size), place in zip(sizes, places, strict=True)
             ]
-            self._tables[drives] = SsdTables(
-                list(self.rows.types), entries, [0] * len(entries), (unit, self.page), drives
-            )
+            types, begins = list(self.rows.types), [0] * len(entries)
+            self._tables[drives] = SsdTables(types, entries, begins, (unit, self.page), drives)
         return self._tables[drives]
 
     @property
@@ -268,9 +266,8 @@ class BatchSample:
             size = 1
             while first < last:
                 batches = range(first, min(last, first + size))
-                made, size, _ = sampler.sample_window(
-                    [plan.seeds_of(b) for b in batches], batches, files, size, epoch=plan.epoch
-                )
+                targets = [plan.seeds_of(batch) for batch in batches]
+                made, size, _ = sampler.sample_window(targets, batches, files, size, epoch=plan.epoch)
                 first += len(made)
                 yield from made
 

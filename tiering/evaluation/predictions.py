@@ -80,7 +80,7 @@ class EpochPredictions(Described):
         return max(epoch.io_seconds, self.step_total)
 
     def epoch_cost(self, epoch: PredictedEpoch) -> float:
-        """Return what the machine costs during an epoch."""
+        """Return the cost of the machine during an epoch."""
         hour = 0.0 if self.prices is None else self.prices.hour(epoch.memory, self.disks[epoch.disk])
         return hour * self.epoch_seconds(epoch) / 3600
 
@@ -108,8 +108,9 @@ class EpochPredictions(Described):
     def describe(self) -> list[Part]:
         """Return the table, the knee of each line in words, and the curves."""
         columns = ["memory", "disk", "stored as", "read", "requests", "hits", "I/O an epoch", "±"]
-        columns += ["I/O of lists an epoch", "batches sampled together"] * self._reads_lists
-        columns += ["epoch"] * bool(self.step_seconds) + ["cost"] * (self.prices is not None)
+        columns += ["I/O of lists an epoch", "batches sampled together"] if self._reads_lists else []
+        columns += ["epoch"] if self.step_seconds else []
+        columns += [] if self.prices is None else ["cost"]
         table = Table("Reading of an epoch, predicted", columns, [self._row(epoch) for epoch in self.epochs])
         words = [f"{label}: {'; '.join(self._words(epochs))}" for label, epochs in self.lines()]
         figures = [f"{name}: {disk.speed} ({disk.device})" for name, disk in self.disks.items()]
@@ -136,7 +137,7 @@ class EpochPredictions(Described):
         return row + ([f"{self.epoch_cost(epoch):.3g} {self.prices.currency}"] if self.prices is not None else [])
 
     def _words(self, epochs: Sequence[PredictedEpoch]) -> Iterator[str]:
-        """Yield what more memory brings, and where it stops to bring much."""
+        """Yield sentences on the gain of more memory, and on the size from which the gain is small."""
         knee, full = self.knee(epochs), next((epoch for epoch in epochs if epoch.all_fit), None)
         at, time = format_bytes(knee.memory), format_small_seconds(self.epoch_seconds(knee))
         if self.step_seconds and knee.io_seconds > self.step_total:
@@ -167,9 +168,7 @@ class EpochPredictions(Described):
         figure.set_size_inches(*_SIZE)
         axes = figure.subplots()
         for number, (label, epochs) in enumerate(self.lines()):
-            memory, seconds = (
-                [of(epoch) for epoch in epochs] for of in (lambda e: e.memory / 2**30, self.epoch_seconds)
-            )
+            memory, seconds = [epoch.memory / 2**30 for epoch in epochs], list(map(self.epoch_seconds, epochs))
             errors, colour = [epoch.error for epoch in epochs], COLOURS[number % len(COLOURS)]
             axes.errorbar(memory, seconds, errors, label=label, color=colour, marker="os^Dv"[number % 5], capsize=3)
         if self.step_seconds:

@@ -42,12 +42,12 @@ class Export:
         return sum(file.stat().st_size for file in self.path.rglob("*") if file.is_file())
 
     def describe(self) -> list[Part]:
-        """Return what the command prints."""
+        """Return the fields that the command prints."""
         ids = "ranks" if self.document["order"] == "rank" else "original ids"
         return [Fields({"export": str(self.path), "node ids": ids, "size": format_bytes(self.bytes)})]
 
     def summary(self) -> Entry:
-        """Return what the command prints as JSON."""
+        """Return the JSON that the command prints."""
         return {"path": str(self.path), "bytes": self.bytes, **self.document}
 
 

@@ -119,9 +119,8 @@ class Embeddings(Artifact):
 
     def _body_problems(self) -> Iterator[Problem]:
         entries, files = [self.entry(name) for name in self.node_types], self.manifest.files
-        planned = RowsEntry.plan(
-            {n: (e.rows, e.dim, e.dtype, e.codec) for n, e in zip(self.node_types, entries, strict=True)}
-        )
+        sizes = {n: (e.rows, e.dim, e.dtype, e.codec) for n, e in zip(self.node_types, entries, strict=True)}
+        planned = RowsEntry.plan(sizes)
         if list(planned.values()) != entries:
             yield body_problem("body.node_types", "the types do not follow each other")
         elif ROWS not in files or files[ROWS].bytes != (entries[-1].end if entries else 0):

@@ -269,7 +269,7 @@ class Graph(Artifact):
                 path, expected = f"nodes/{name}/{file}", (counts[name] + more,) if name in counts else None
                 entry = part.manifest.files.get(path)
                 if entry is not None and entry.shape != expected:
-                    message = f"expected shape {expected}{', one more than nodes' * more}, found {entry.shape}"
+                    message = f"expected shape {expected}{', one more than nodes' if more else ''}, found {entry.shape}"
                     yield Problem(f"{part.kind}/{path}", message, "size")
 
     def _structure_problems(self) -> Iterator[Problem]:

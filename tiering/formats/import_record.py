@@ -19,7 +19,7 @@ _SHOWN = 8
 
 
 def describe_import(summary: Mapping[str, Any], inputs: Iterable[str]) -> dict[str, str]:
-    """Return what an import read, by topic, from a graph's summary and the source files; tables by their own names."""
+    """Return an account of an import by topic, from a graph's summary and source files; tables by their own names."""
     changes = summary["changes"]
     if "format" not in changes:
         return {}

@@ -15,7 +15,7 @@ _noted: set[Path] = set()  # artifacts that this process has printed a note abou
 
 
 def _of_import(graph: Artifact) -> dict[str, Any]:
-    """Return what version 0.1 may have imported wrong, and whether the options that it recorded leave it open."""
+    """Return the defects of an import by version 0.1, and whether its recorded options leave each open."""
     body, made = graph.manifest.body, graph.manifest.body["changes"]
     form, source, asked, text = made.get("format"), str(made.get("source")), made.get("options", {}), made.get("text")
     whole = {"edge_ids", "weight", "type", "feat", body.get("time", {}).get("name")}  # not cut where loops were added

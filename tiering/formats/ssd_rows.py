@@ -65,7 +65,7 @@ class SsdRows:
         return cls(**{name.replace("page", "unit"): value for name, value in entry.items()})
 
     def begins(self, rows: npt.NDArray[Any], unit_bytes: int) -> npt.NDArray[np.int64]:
-        """Return the first byte, counted from that of `first_unit`, of rows by their numbers within the ssd tier."""
+        """Return the offset of rows, in bytes from the start of `first_unit`, by their numbers within the ssd tier."""
         wide = rows.astype(np.int64)
         if not self.rows_per_unit:
             return wide * self.stride

@@ -49,7 +49,7 @@ class _StoredMapping(dict[Any, Any]):
 
 
 def read_torch(path: Path, what: str = "a file of torch.save", limit: int = MAX_PICKLE) -> Any:
-    """Return what a file of ``torch.save`` holds; nothing that it names is run.
+    """Return the contents of a file of ``torch.save``; no function that the file names is run.
 
     Tensors are torch's, mapped from the file; arrays and scalars numpy's; storages of PyG are dictionaries, its `Data`
     and `HeteroData` are `StoredObject`.

@@ -53,7 +53,7 @@ def _train_by_type(graph: SizedGraph, train: Train, seed: int) -> dict[str, tupl
         return {t: (graph.split(split, t), f"split {split} of {t!r}") for t in owners}
     if train is None:
         splits = sorted({split for t in graph.node_types for split in graph.splits(t)})
-        known = f", but {', '.join(splits[:8])}" + "..." * (len(splits) > 8) if splits else ""
+        known = f", but {', '.join(splits[:8])}{'...' if len(splits) > 8 else ''}" if splits else ""
         raise InputError(f"{graph.path}: the graph has no split `train`{known}; {HOW_TO}")
     if isinstance(train, str) and "=" in train:
         pairs = {name.strip(): value.strip() for name, _, value in (part.partition("=") for part in train.split(","))}

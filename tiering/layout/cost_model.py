@@ -28,8 +28,8 @@ Ints = npt.NDArray[np.int64]
 BLOCKS = 1 << 18  # blocks at most, and one per node type or relation
 EDGE_BLOCKS = 1 << 16  # blocks of lists of a relation: scores take some 15 MiB while they are made, then 1 MiB
 CHUNK = 1 << 16  # rows or columns read at a time
-BLOCK_BYTES, CHUNK_BYTES = 108, 96
-"""Memory of a block of rows or columns, and of a row or column of a chunk, while a split is planned."""
+BLOCK_BYTES = 108  # memory of a block of rows or columns while a split is planned
+CHUNK_BYTES = 96  # memory of a row or column of a chunk while a split is planned
 ASSUMED = "assumed"  # source of the default figures
 WIDE_BYTES_PER_SECOND = 25e9
 """Speed of PCIe 4.0 x16 under wide reads of host memory by the GPU: 31.5 GB/s raw, without headers."""

@@ -49,7 +49,7 @@ class LayoutInput:
 
     @classmethod
     def of(cls, graph: Graph, options: LayoutOptions, scores: Scores | None) -> LayoutInput:
-        """Return that of a reordered graph and of the scores by which it was ordered; other graphs are refused.
+        """Return the input of a reordered graph, and of the scores that it was ordered by; other graphs are refused.
 
         Cost: dtype ``auto`` reads float32 rows up to the first number that float16 cannot hold.
         """
@@ -76,7 +76,7 @@ class LayoutInput:
 
     @classmethod
     def expected(cls, shape: GraphShape, options: LayoutOptions) -> LayoutInput:
-        """Return that of a graph that does not exist yet."""
+        """Return the input of a graph that does not exist yet."""
         found = shape.tables | (dict(sorted(shape.edge_tables.items())) if options.edge_features == "auto" else {})
         tables = _code_tables(shape.path, found, options, look=False)
         rows = [RankedTable(name, t.rows, t.row_bytes, np.broadcast_to(0.0, t.rows)) for name, t in tables.items()]

@@ -167,7 +167,7 @@ class LayoutOptions:
         return [tier for tier, chosen in asked.items() if chosen]
 
     def with_capacities(self, capacities: Capacities) -> LayoutOptions:
-        """Return the same options with other sizes of tiers; the record keeps what was asked for."""
+        """Return a copy of the options with other sizes of tiers; the record keeps the sizes that the user gave."""
         options = copy(self)
         vars(options).update(capacities=capacities)
         return options

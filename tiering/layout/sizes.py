@@ -68,11 +68,11 @@ def choose_sizes(
     if "cpu" not in automatic:
         return found
     if rest <= room.cpu:
-        found.choose(
-            "cpu", Size("auto"), rest, f"{'all rows' if rest == total else 'the other rows'}: {room.cpu_reason}"
-        )
+        what = "all rows" if rest == total else "the other rows"
+        found.choose("cpu", Size("auto"), rest, f"{what}: {room.cpu_reason}")
         found.capacities = replace(found.capacities, ssd=False)
-        found.rows += [("ssd", "none", "all rows lie in memory: the directories stay empty")] * bool(ssd)
+        if ssd:
+            found.rows.append(("ssd", "none", "all rows lie in memory: the directories stay empty"))
         return found
     if not ssd:
         raise InputError(

@@ -1,7 +1,8 @@
 """Training-time side: tiered gather and loader. The only package that imports torch, and only inside functions.
 
-From below: `tables` (rows by rank), `batches` (what a loader makes ahead of training), `loader`, `layout` (what
-``tiering.open`` returns for a layout); next to them `gpu`, `processes`, `pyg`, `dgl`; `tiered_tensor` is without files.
+From below: `tables` (rows by rank), `gpu`, `processes`, `batches` (what a loader makes ahead of training),
+`open_tables` (what the loaders of a layout share), `loader`; then `pyg`, `dgl`, `inference`; at the top `layout`
+(what ``tiering.open`` returns for a layout). `tiered_tensor` needs no files.
 """
 
 from typing import TYPE_CHECKING

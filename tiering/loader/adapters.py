@@ -24,34 +24,42 @@ from tiering.loader.batches.tensors import as_int64, has_bit
 from tiering.loader.gpu.device import Device
 from tiering.loader.gpu.rows import GpuRows
 from tiering.loader.options import FeatureSource
-from tiering.loader.targets import EDGE_IDS
+from tiering.loader.targets import EDGE_IDS, Targets
 
 if TYPE_CHECKING:
     import torch
 
-    from tiering.loader.loader import Loader
+
+@dataclass(frozen=True)
+class BatchSource:
+    """The graph, the targets, the relations and the device of the batches that an adapter converts."""
+
+    graph: Graph
+    targets: Targets
+    edge_rows: Mapping[Relation, FeatureSource | None]  # relations of the edges in a batch; their rows in the tiers
+    device: Device | None  # None: batches lie in host memory
 
 
 @dataclass(frozen=True)
 class AdaptedBatches:
     """The contents of another library's batches, and the class of their adapter, with arguments of its own."""
 
-    make_adapter: Callable[[AdaptedBatches, Loader, Device | None], Adapter]
+    make_adapter: Callable[[AdaptedBatches, BatchSource], Adapter]
     edge_names: tuple[str, ...] = ()  # edge data to take along
     transform: Callable[[Any], Any] | None = None  # called with each batch, in the background
 
 
 class Adapter(ABC):
-    """A converter of a loader's batches, on `device` (``None``: the host), to those of another library."""
+    """A converter of a loader's batches to those of another library."""
 
-    def __init__(self, holds: AdaptedBatches, loader: Loader, device: Device | None, splits: bool) -> None:
-        graph, names = loader.layout.artifact.graph, holds.edge_names
+    def __init__(self, holds: AdaptedBatches, source: BatchSource, splits: bool) -> None:
+        graph, device, names = source.graph, source.device, holds.edge_names
         self.nodes = {t: NodeAttributes(graph, t, device, splits) for t in graph.node_types}
         # With random walks relations are metapaths, whose edges have no positions.
-        self.edges: dict[Relation, EdgeAttributes | None] = dict.fromkeys(loader.relations)
+        self.edges: dict[Relation, EdgeAttributes | None] = dict.fromkeys(source.edge_rows)
         for r in graph.relations if names else []:
             if r in self.edges:
-                self.edges[r] = EdgeAttributes(graph, r, device, names, loader.edge_features.get(r))
+                self.edges[r] = EdgeAttributes(graph, r, device, names, source.edge_rows[r])
         self.homogeneous = len(self.nodes) == len(self.edges) == 1  # then batches have no names of types
         self._transform = holds.transform
 

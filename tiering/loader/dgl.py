@@ -11,10 +11,8 @@ import torch
 from dgl.dataloading.negative_sampler import PerSourceUniform
 
 from tiering.errors import InputError
-from tiering.loader.adapters import AdaptedBatches, Adapter, Lookup
+from tiering.loader.adapters import AdaptedBatches, Adapter, BatchSource, Lookup
 from tiering.loader.batches.batch import Batch, Block
-from tiering.loader.gpu.device import Device
-from tiering.loader.loader import Loader
 from tiering.loader.options import LinkOptions
 from tiering.loader.targets import EDGE_IDS
 from tiering.sampling import Negatives
@@ -23,10 +21,8 @@ from tiering.sampling import Negatives
 class DglAdapter(Adapter):
     """A converter of batches to input nodes, output nodes and blocks; ids are those of the source."""
 
-    def __init__(
-        self, holds: AdaptedBatches, loader: Loader, device: Device | None, feature_name: str, label_name: str
-    ) -> None:
-        super().__init__(holds, loader, device, splits=False)
+    def __init__(self, holds: AdaptedBatches, source: BatchSource, feature_name: str, label_name: str) -> None:
+        super().__init__(holds, source, splits=False)
         self._feature_name, self._label_name = feature_name, label_name
 
     def convert(self, batch: Batch) -> tuple[Any, ...]:
@@ -75,12 +71,10 @@ class DglAdapter(Adapter):
 class DglLinkAdapter(DglAdapter):
     """A converter to input nodes, the graph of the links, that of negative pairs if these are drawn, and blocks."""
 
-    def __init__(
-        self, holds: AdaptedBatches, loader: Loader, device: Device | None, links: LinkOptions, **names: str
-    ) -> None:
-        super().__init__(holds, loader, device, **names)
+    def __init__(self, holds: AdaptedBatches, source: BatchSource, links: LinkOptions, **names: str) -> None:
+        super().__init__(holds, source, **names)
         self._relation, no_edges = links.relation, links.pairs is not None
-        self._positions = None if links.order is None else Lookup(links.order, device, mapped=True)
+        self._positions = None if links.order is None else Lookup(links.order, source.device, mapped=True)
         self._attributes = None if no_edges else self.edges.get(links.relation)
         self._numbered = no_edges  # ids of links named by their ends are positions in the list
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from tiering.artifacts.manifest import Relation
 from tiering.errors import InputError
 from tiering.formats.graph import Graph
-from tiering.formats.layout import Layout
 from tiering.loader.adapters import AdaptedBatches, Adapter, adopt, choose_sampler, edge_names, require_library
 from tiering.loader.loader import Loader
+from tiering.loader.open_tables import OpenTables
 from tiering.loader.options import LoaderOptions, OriginalIds, ReadOptions, group_keywords
 from tiering.loader.targets import find_edges, find_links, find_nodes, link_labels, make_negatives
 from tiering.sampling import SamplingOptions
@@ -22,30 +21,22 @@ from tiering.text.units import parse_fanouts
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from tiering.loader.layout import TieredLayout
     from tiering.loader.options import BatchKeywords, NodeKeywords
     from tiering.loader.pyg.stores import TieredFeatureStore, TieredGraphStore, TieredSampler
     from tiering.sampling.options import SubgraphKeywords
 
 
-class ForFrameworks:
+class ForFrameworks(OpenTables):
     """Methods of `tiering.loader.TieredLayout` for users of PyG and DGL, with the keywords of these libraries.
 
     `CapabilityError`: the library is not installed. `InputError`, `MissingError`: an argument does not fit, as of
     `TieredLayout.loader`; ids are none of the source's; no relation has such edge data.
     """
 
-    artifact: Layout
-
-    @property
-    def _layout(self) -> TieredLayout:
-        return cast("TieredLayout", self)
-
     @property
     def num_node_features(self) -> Any:
         """Values per feature row, 0 without features, as PyG counts: by type where the graph has several."""
-        graph, tables = self.artifact.graph, self.artifact.feature_types
-        dims = {t: self.artifact.type_layout(t).dim if t in tables else 0 for t in graph.node_types}
+        dims = {t: self.feature_dim(t) if t in self.feature_types else 0 for t in self.node_types}
         return dims if len(dims) > 1 else sum(dims.values())
 
     num_features = num_node_features
@@ -53,13 +44,12 @@ class ForFrameworks:
     @property
     def num_edge_features(self) -> Any:
         """Values per row of edges' features, 0 without: by relation where the graph has several."""
-        graph = self.artifact.graph
-        dims = {r: (graph.edge_feature_shape(r) or (0, ""))[0] for r in graph.relations}
+        dims = {r: (self.graph.edge_feature_shape(r) or (0, ""))[0] for r in self.relations}
         return dims if len(dims) > 1 else sum(dims.values())
 
     def metadata(self) -> tuple[list[str], list[Relation]]:
         """Return node types and relations, as ``HeteroData.metadata`` does for ``to_hetero``."""
-        return self.artifact.graph.node_types, self.artifact.graph.relations
+        return self.node_types, self.relations
 
     def pyg_loader(
         self,
@@ -116,10 +106,10 @@ class ForFrameworks:
         require_library("PyG")
         from tiering.loader.pyg.batch import PygAdapter
 
-        graph, words = self.artifact.graph, adopt("pyg_loader", options)
+        words = adopt("pyg_loader", options)
         ids = self._enter_seeds(words, split, input_nodes, "input_nodes")
         input_id = ids if input_id is None else input_id
-        words |= pyg_sampling(graph, num_neighbors, replace, weight_attr, words)
+        words |= pyg_sampling(self.graph, num_neighbors, replace, weight_attr, words)
         adapter = partial(PygAdapter, masks=masks, hetero=hetero, input_id=input_id)
         asked = LoaderOptions.of(features, words, call="pyg_loader")
         return self._load(asked, adapter, edge_attrs, return_edge_id, transform)
@@ -168,11 +158,10 @@ class ForFrameworks:
         require_library("PyG")
         from tiering.loader.pyg.batch import PygAdapter
 
-        graph = self.artifact.graph
         words = adopt("pyg_link_loader", {**options, "neg_sampling": neg_sampling})
-        links = find_links(graph, edge_label_index)
+        links = find_links(self.graph, edge_label_index)
         links = dataclasses.replace(links, negatives=make_negatives(words.pop("neg_sampling")), time=edge_label_time)
-        words |= pyg_sampling(graph, num_neighbors, replace, weight_attr, words)
+        words |= pyg_sampling(self.graph, num_neighbors, replace, weight_attr, words)
         label, input_id = link_labels(links, edge_label), links.input_id if input_id is None else input_id
         adapter = partial(PygAdapter, masks=masks, hetero=hetero, input_id=input_id, edge_label=label)
         asked = LoaderOptions.of(features, words, links, "pyg_link_loader")
@@ -207,8 +196,7 @@ class ForFrameworks:
         from tiering.loader.pyg.stores import TieredFeatureStore, TieredGraphStore
 
         (reading,) = group_keywords("pyg_stores", (ReadOptions,), options)
-        graphs = TieredGraphStore(self._layout, ids, hetero)
-        return TieredFeatureStore(self._layout, ids, masks, reading, hetero), graphs
+        return TieredFeatureStore(self, ids, masks, reading, hetero), TieredGraphStore(self, ids, hetero)
 
     def pyg_sampler(
         self,
@@ -243,12 +231,12 @@ class ForFrameworks:
         require_library("PyG")
         from tiering.loader.pyg.stores import TieredSampler
 
-        words = pyg_sampling(self.artifact.graph, num_neighbors, replace, weight_attr, {})
+        words = pyg_sampling(self.graph, num_neighbors, replace, weight_attr, {})
         words["fanouts"] = parse_fanouts(words["fanouts"], "num_neighbors")
-        names = edge_names(self.artifact.graph, edge_attrs, None)
+        names = edge_names(self.graph, edge_attrs, None)
         about: dict[str, Any] = {**subgraphs, "time": time_attr}
         how = SamplingOptions(seed=seed, **words, **about)
-        return TieredSampler(self._layout, how, ids, names, hetero)
+        return TieredSampler(self, how, ids, names, hetero)
 
     def dgl_loader(
         self,
@@ -333,40 +321,18 @@ class ForFrameworks:
 
         words = adopt("dgl_link_loader", options)
         words |= dgl_sampling(fanouts, replace, prob, words)
-        links = find_edges(self.artifact.graph, indices)
+        links = find_edges(self.graph, indices)
         adapter = partial(DglLinkAdapter, links=links, feature_name=feature_name, label_name=label_name)
         links = dataclasses.replace(links, negatives=find_negatives(negative_sampler))
         asked = LoaderOptions.of(features, words, links, "dgl_link_loader")
         return self._load(asked, adapter, edge_attrs, return_edge_id, transform)
-
-    def pyg_inference(self, model: Any, out: str | os.PathLike[str], *, edge_data: bool = True, **options: Any) -> Any:
-        """Return `TieredLayout.inference` of a ``BasicGNN`` of PyG: ``GraphSAGE``, ``GAT``, ``GCN``, ``GIN``...
-
-        `edge_data`: whether convolutions get what they take of the layout's edge data, ``edge_weight`` and
-        ``edge_attr``; give False for a model that was trained without.
-        """
-        from tiering.loader.inference.frameworks import pyg_layers
-
-        return self._layout.inference(pyg_layers(model, self.artifact.graph, edge_data), out, **options)
-
-    def dgl_inference(
-        self, modules: Sequence[Any], out: str | os.PathLike[str], activation: Any = None, *, edge_data: bool = True,
-        **options: Any,
-    ) -> Any:  # fmt: skip
-        """Return `TieredLayout.inference` of convolutions of DGL, with `activation` (relu) between them.
-
-        `edge_data`: see `pyg_inference`; passed as arguments such as ``edge_weight``.
-        """
-        from tiering.loader.inference.frameworks import dgl_layers
-
-        return self._layout.inference(dgl_layers(modules, self.artifact.graph, activation, edge_data), out, **options)
 
     def _enter_seeds(self, words: dict[str, Any], split: str | None, nodes: Any, what: str) -> Any:
         """Add the split, or nodes of the source (all where nothing is named), to keywords; return ``input_id``."""
         words["split"], input_id = split, None
         if nodes is not ... or (split is None and words.get("seeds") is None):
             nodes, node_type = None if nodes is ... else nodes, words.get("node_type")
-            words["node_type"], words["seeds"], input_id = find_nodes(self.artifact.graph, nodes, node_type, what)
+            words["node_type"], words["seeds"], input_id = find_nodes(self.graph, nodes, node_type, what)
         return input_id
 
     def _load(
@@ -374,8 +340,8 @@ class ForFrameworks:
         return_edge_id: bool | None, transform: Callable[[Any], Any] | None,
     ) -> Loader:  # fmt: skip
         """Return a loader whose batches an adapter converts."""
-        names = edge_names(self.artifact.graph, edge_attrs, return_edge_id)
-        return Loader(self._layout, options, AdaptedBatches(adapter, names, transform))
+        names = edge_names(self.graph, edge_attrs, return_edge_id)
+        return Loader(self, options, AdaptedBatches(adapter, names, transform))
 
 
 def pyg_sampling(

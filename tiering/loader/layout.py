@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import wraps
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
-from weakref import WeakValueDictionary
-
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any
 
 from tiering.artifacts.artifact import VerifyReport
 from tiering.artifacts.atomic import OutputDirectory
 from tiering.artifacts.manifest import Problem, Relation
-from tiering.errors import MissingError
-from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
 from tiering.loader.frameworks import ForFrameworks
-from tiering.loader.gpu import device as gpu_device
-from tiering.loader.gpu.rows import GpuFeatures
 from tiering.loader.loader import Loader
-from tiering.loader.options import DeviceOptions, LinkOptions, LoaderOptions, ReadOptions, group_keywords
-from tiering.loader.process import ForkLock
-from tiering.loader.processes.peers import PeerGroup, find_group
-from tiering.loader.tables.gather import TieredFeatures, same_layout
-from tiering.loader.tables.ssd_buffer import SsdBuffer
+from tiering.loader.options import LinkOptions, LoaderOptions
+from tiering.loader.tables.gather import same_layout
 from tiering.sampling import Negatives
 from tiering.sampling.options import Fanouts
 from tiering.text.description import Described, Part
@@ -33,40 +22,7 @@ from tiering.text.description import Described, Part
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from tiering.loader.options import BatchKeywords, NodeKeywords, RowKeywords
-
-
-P = ParamSpec("P")
-T = TypeVar("T")
-
-
-def _forward(method: Callable[Concatenate[Any, P], T], owner: str = "graph") -> Callable[Concatenate[Any, P], T]:
-    """Return a method of the layout that calls one of its graph, or of another part."""
-
-    @wraps(method)
-    def forward(layout: Any, /, *args: P.args, **keywords: P.kwargs) -> T:
-        return method(getattr(layout, owner), *args, **keywords)
-
-    return forward
-
-
-class Count(int):
-    """A number that is also the method by type or relation: ``layout.num_nodes``, ``layout.num_nodes("paper")``."""
-
-    _method: Callable[..., Any]
-
-    def __new__(cls, number: int, method: Callable[..., Any]) -> Count:
-        """Return the number of all, with the method that counts those of a type or relation."""
-        count = super().__new__(cls, number)
-        count._method = method
-        return count
-
-    def __call__(self, *args: Any, **keywords: Any) -> Any:
-        """Return the number of a type or relation, or of all."""
-        return self._method(*args, **keywords) if args or keywords or not self else int(self)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return int, (int(self),)
+    from tiering.loader.options import BatchKeywords, NodeKeywords
 
 
 class TieredLayout(ForFrameworks, Described, AbstractContextManager["TieredLayout"]):
@@ -78,135 +34,6 @@ class TieredLayout(ForFrameworks, Described, AbstractContextManager["TieredLayou
     Opening reads the manifest only; the first `features` of a type loads its memory tiers. Close it, or use it as a
     context manager, to give memory and descriptors back at a known time.
     """
-
-    def __init__(self, artifact: Layout) -> None:
-        self.artifact = artifact
-        """The layout on disk."""
-        self.path, self.manifest, self.digest = artifact.path, artifact.manifest, artifact.digest
-        """Its directory, its manifest, and the manifest's digest."""
-        self.buffers: MutableMapping[Any, SsdBuffer] = WeakValueDictionary()
-        """Buffers in front of the ssd tier, of the loaders that exist."""
-        self._tables: dict[tuple[Any, ...], TieredFeatures | GpuFeatures] = {}
-        self._lock = ForkLock()
-
-    @property
-    def graph(self) -> Graph:
-        """The reordered graph."""
-        return self.artifact.graph
-
-    @property
-    def node_types(self) -> list[str]:
-        """Node types of the graph."""
-        return self.graph.node_types
-
-    @property
-    def relations(self) -> list[Relation]:
-        """(source type, name, destination type) of each relation."""
-        return self.graph.relations
-
-    @property
-    def feature_types(self) -> list[str]:
-        """Node types that have features."""
-        return self.artifact.feature_types
-
-    @property
-    def edge_feature_relations(self) -> list[Relation]:
-        """Relations whose edges have features in the tiers."""
-        return self.artifact.edge_feature_relations
-
-    def feature_dim(self, node_type: str | None = None) -> int:
-        """Return the elements per feature row of a type, or of the only one that has features. Opens nothing."""
-        return self.artifact.type_layout(self._featured(node_type)).dim
-
-    def _featured(self, node_type: str | None) -> str:
-        if node_type is not None:
-            return node_type
-        return self.feature_types[0] if len(self.feature_types) == 1 else "(say which)"
-
-    @property
-    def num_nodes(self) -> Count:
-        """Nodes of all types; called with a type, of that one."""
-        return Count(self.graph.num_nodes(), self.graph.num_nodes)
-
-    @property
-    def num_edges(self) -> Count:
-        """Edges of all relations; called with a relation, of that one."""
-        return Count(self.graph.num_edges(), self.graph.num_edges)
-
-    @property
-    def num_classes(self) -> Any:
-        """Classes of the only node type with labels, 0 for none; called, `tiering.formats.graph.Graph.num_classes`."""
-        numbers = [number for t in self.node_types if (number := self.graph.num_classes(t)) is not None]
-        return self.graph.num_classes if len(numbers) > 1 else Count(sum(numbers), self.graph.num_classes)
-
-    csc = _forward(Graph.csc)
-    new_to_old = _forward(Graph.new_to_old)
-    old_to_new = _forward(Graph.old_to_new)
-    labels = _forward(Graph.labels)
-    summary = _forward(Layout.summary, "artifact")
-
-    def split(self, name: str = "train", node_type: str | None = None) -> npt.NDArray[Any]:
-        """Return the ranks of a split's nodes, in the order of the source."""
-        return self.graph.split(name, node_type)
-
-    def open_table(
-        self,
-        node_type: str,
-        reading: ReadOptions,
-        where: DeviceOptions,
-        preloaded: bool = False,
-        group: PeerGroup | None = None,
-    ) -> TieredFeatures | GpuFeatures:
-        """Return the one open table of a node type or relation key; `preloaded`: its rows on SSD lie in memory."""
-        index = where.index
-        group = group if index is None else find_group(where.peers)
-        # On a GPU one table, preloaded or not: its memory does not hold a gpu tier twice.
-        key = (node_type, reading, group, index, preloaded if index is None else where.max_sms)
-        with self._lock:
-            table = self._tables.get(key)
-            if table is None or table.closed:
-                if index is None:
-                    table = TieredFeatures(self.artifact, node_type, reading, preloaded, group)
-                else:
-                    device, sms = gpu_device.open_device(index), where.max_sms
-                    table = GpuFeatures(self.artifact, node_type, device, reading, max_sms=sms, group=group)
-                self._tables[key] = table
-        if preloaded and isinstance(table, GpuFeatures):
-            table.preload()
-        return table
-
-    def features(self, node_type: str | None = None, **options: Unpack[RowKeywords]) -> TieredFeatures | GpuFeatures:
-        """Return the tiered feature rows of a node type. The same arguments give the same open table.
-
-        Parameters
-        ----------
-        node_type
-            May be left out where one type has features.
-        engine, drives, depth, direct, threads, verify, dtype, device, max_sms, peers
-            See `tiering.loader.options.ReadOptions` and `tiering.loader.options.DeviceOptions`.
-
-        Raises
-        ------
-        MissingError, CapabilityError, BudgetError
-            If the type has no features, or a stripe file is gone; an engine or device is not available, or there are no
-            checksums to `verify` by; memory of the GPU, or host memory to lock, does not suffice.
-        """
-        node_type = self._featured(node_type)
-        if ":" in node_type:
-            raise MissingError(f"{self.path}: {node_type!r} is no node type; features of edges are `edge_features`")
-        return self.open_table(node_type, *group_keywords("features", (ReadOptions, DeviceOptions), options))
-
-    def edge_features(
-        self, relation: Relation | str | None = None, **options: Unpack[RowKeywords]
-    ) -> TieredFeatures | GpuFeatures:
-        """Return the tiered rows of a relation's edge features, a table as of `features`.
-
-        Its ids are positions in the relation's ``indices`` (`csc`), as of `Batch.positions`. `relation`: as in
-        `tiering.formats.graph.Graph.relation`; may be left out where the edges of one have features. `MissingError`: no
-        features of these edges are in the tiers.
-        """
-        groups = group_keywords("edge_features", (ReadOptions, DeviceOptions), options)
-        return self.open_table(self.artifact.edge_table(relation), *groups)
 
     def loader(
         self,
@@ -345,6 +172,28 @@ class TieredLayout(ForFrameworks, Described, AbstractContextManager["TieredLayou
         )  # fmt: skip
         return inference.estimate() if dry_run else inference.run()
 
+    def pyg_inference(self, model: Any, out: str | os.PathLike[str], *, edge_data: bool = True, **options: Any) -> Any:
+        """Return `inference` of a ``BasicGNN`` of PyG: ``GraphSAGE``, ``GAT``, ``GCN``, ``GIN``...
+
+        `edge_data`: whether convolutions get what they take of the layout's edge data, ``edge_weight`` and
+        ``edge_attr``; give False for a model that was trained without.
+        """
+        from tiering.loader.inference.frameworks import pyg_layers
+
+        return self.inference(pyg_layers(model, self.graph, edge_data), out, **options)
+
+    def dgl_inference(
+        self, modules: Sequence[Any], out: str | os.PathLike[str], activation: Any = None, *, edge_data: bool = True,
+        **options: Any,
+    ) -> Any:  # fmt: skip
+        """Return `inference` of convolutions of DGL, with `activation` (relu) between them.
+
+        `edge_data`: see `pyg_inference`; passed as arguments such as ``edge_weight``.
+        """
+        from tiering.loader.inference.frameworks import dgl_layers
+
+        return self.inference(dgl_layers(modules, self.graph, activation, edge_data), out, **options)
+
     def problems(self, level: str = "header", threads: int = 1) -> list[Problem]:
         """Return every problem of the layout on disk; see `tiering.artifacts.artifact.Artifact.problems`."""
         return self.artifact.problems(level, VerifyReport(threads))
@@ -352,13 +201,6 @@ class TieredLayout(ForFrameworks, Described, AbstractContextManager["TieredLayou
     def describe(self) -> list[Part]:
         """Return what ``tiering info`` prints: the rows of each tier, and the graph."""
         return self.artifact.describe()
-
-    def close(self) -> None:
-        """Close every table that `features` opened."""
-        with self._lock:
-            for table in self._tables.values():
-                table.close()
-            self._tables.clear()
 
     def __exit__(self, *_: object) -> None:
         self.close()

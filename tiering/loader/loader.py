@@ -7,14 +7,14 @@ from contextlib import closing
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from tiering import cuda
 from tiering.artifacts.manifest import relation_key
 from tiering.errors import CapabilityError, InputError
 from tiering.formats.features import EDGE_FEATURES
 from tiering.formats.graph import checked_labels
-from tiering.loader.adapters import AdaptedBatches
+from tiering.loader.adapters import AdaptedBatches, BatchSource
 from tiering.loader.batches.batch import EdgeRows
 from tiering.loader.batches.host import HostBatches
 from tiering.loader.batches.lookahead import Lookahead
@@ -23,6 +23,7 @@ from tiering.loader.batches.windows import ListWindows
 from tiering.loader.gpu import device as gpu_device
 from tiering.loader.gpu.batches import GpuBatches, GpuSampler
 from tiering.loader.memory import MemoryDecision, check_mapped, decide_memory
+from tiering.loader.open_tables import OpenTables
 from tiering.loader.options import FeatureSource, LoaderOptions, ReadOptions
 from tiering.loader.process import require_torch, warn_once
 from tiering.loader.processes.machine import find_rank, host_group
@@ -40,9 +41,6 @@ from tiering.sampling.plan import id_array
 from tiering.text.description import Described, Fields, Part
 from tiering.text.progress import progress
 
-if TYPE_CHECKING:
-    from tiering.loader.layout import TieredLayout
-
 _KEPT_SHARE = 1 / 16  # of a GPU's free memory for batches sampled long before their turn; others are sampled again
 _LINE = 16  # batches between two changes of the live line
 
@@ -56,7 +54,7 @@ class Loader(Described):
     converts each batch in the background.
     """
 
-    def __init__(self, layout: TieredLayout, options: LoaderOptions, adapted: AdaptedBatches | None = None) -> None:
+    def __init__(self, layout: OpenTables, options: LoaderOptions, adapted: AdaptedBatches | None = None) -> None:
         require_torch()
         import_module("torch")  # now, not in the first batch; its memory counts where a budget is measured
         self.layout, self.options, self._adapted = layout, options, adapted
@@ -68,8 +66,10 @@ class Loader(Described):
         about, links = (graph, seeds, options.sampling), options.links
         runs = options.seeds.seeds if hasattr(options.seeds.seeds, "plan") else None
         self.targets: Targets = runs or (NodeTargets(*about) if links is None else LinkTargets(*about, links))
-        self.node_type, self.batch_size = self.targets.node_type, options.sampling.batch_size
-        """Type of the seeds (of links that of their destinations), and seeds per batch."""
+        self.node_type = self.targets.node_type
+        """Node type of the seeds; of links, the node type of their destinations."""
+        self.batch_size = options.sampling.batch_size
+        """Seeds per batch."""
         self.sampling = options.sampling
         self.node_sampler = make_sampler(graph, options.sampling)  # Lightning takes a `sampler` for torch's
         if isinstance(self.targets, NodeTargets | LinkTargets):
@@ -321,7 +321,8 @@ class Loader(Described):
         labels = checked_labels(graph, self.node_type) if self.options.links is None else None
         device = None if where.index is None else gpu_device.open_device(where.index)
         own = self.edge_features if pipeline.edge_features else {}
-        adapter = None if self._adapted is None else self._adapted.make_adapter(self._adapted, self, device)
+        source = BatchSource(graph, self.targets, {r: self.edge_features.get(r) for r in self.relations}, device)
+        adapter = None if self._adapted is None else self._adapted.make_adapter(self._adapted, source)
         sampler, workers = self._gpu_sampler or self.node_sampler, int(pipeline.workers)
         common = (
             sampler, self.features, labels, self.node_type, workers, self.lookahead, self.windows, self._edge_positions,

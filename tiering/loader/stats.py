@@ -162,7 +162,7 @@ class LoaderStats(Described):
         return {**asdict(self), **derived}
 
     def line(self) -> str:
-        """Return one line for people."""
+        """Return the statistics as one line for people."""
         whole, waited = max(1e-9, self.wall), sum(self.waited.values())
         held = 1.0 - self.hit_rates["read"]
         return (
@@ -172,7 +172,7 @@ class LoaderStats(Described):
         )
 
     def table(self) -> str:
-        """Return what `describe` says, as text."""
+        """Return the parts of `describe` as text."""
         return to_text(self.describe()).rstrip()
 
     def describe(self) -> list[Part]:
@@ -195,7 +195,7 @@ class LoaderStats(Described):
         ]
 
     def lists_read(self) -> list[str]:
-        """Return what reading neighbor lists cost, a batch."""
+        """Return the cost of reading neighbor lists, per batch, in words."""
         if self.lists is None:
             return []
         names = ("batches", "largest_window", "reads", "read_bytes", "read_seconds")

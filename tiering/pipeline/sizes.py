@@ -122,7 +122,8 @@ def _mapped(graph: SizedGraph) -> int:
 
 def _batches(how: SamplingOptions, asked: LayoutOptions) -> tuple[str, str, str]:
     """Return the row of the table of sizes that says for which batches memory is left."""
-    reason = f"fanouts {format_fanouts(how.fanouts)}" + f", sampler {how.sampler}" * (how.sampler != "uniform")
+    sampler = "" if how.sampler == "uniform" else f", sampler {how.sampler}"
+    reason = f"fanouts {format_fanouts(how.fanouts)}{sampler}"
     if asked.sampling is None:
         reason += ", assumed: --fanouts and --batch-size say others, in a file of `tiering run` [score] does"
     return "batches", f"{format_count(how.batch_size)} seeds", reason

@@ -55,7 +55,7 @@ class StageRun:
 
     @classmethod
     def split(cls, out: Pathlike, options: Mapping[str, Any]) -> tuple[StageRun, dict[str, Any]]:
-        """Return the run, and those of `options` that are not every stage's."""
+        """Return the run, and the rest of `options`, which are the stage's own."""
         own = {field.name for field in fields(cls)}
         shared = {name: value for name, value in options.items() if name in own}
         return cls(out, **shared), {name: value for name, value in options.items() if name not in own}
@@ -142,7 +142,7 @@ def refuse_reordered(graph: SizedGraph, verb: str) -> None:
 
 @contextmanager
 def reading(*artifacts: Artifact) -> Iterator[None]:
-    """Say which of these is damaged where the core refuses what was read of them: `FormatError`, not `RefusedError`."""
+    """Turn a `RefusedError` of the core into a `FormatError` that names the artifacts that were read."""
     try:
         yield
     except RefusedError as error:

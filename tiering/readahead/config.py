@@ -295,10 +295,8 @@ def _priced(
     parts: float,
 ) -> Iterator[ReadaheadConfig]:
     """Yield the costs of reading per batch, which has `parts`, by read gap."""
-    gaps = [0, speed.gap // 4, speed.gap]
-    table = native.simulate_rounds(
-        tables.rows, tables.shape, tables.images, list(pools), window, horizon, [warm, *cut], gaps
-    )
+    gaps, rounds = [0, speed.gap // 4, speed.gap], [warm, *cut]
+    table = native.simulate_rounds(tables.rows, tables.shape, tables.images, list(pools), window, horizon, rounds, gaps)
     late = table[table[:, 0] > len(cut) // 3]
     late = late if len(late) else table[-1:]
     number = max(1, int((late[:, 1] - late[:, 0]).sum())) / parts

@@ -27,8 +27,8 @@ from tiering.readahead.config import (
 )
 from tiering.readahead.disk_speed import MAX_READ, DiskSpeed
 
-PREFETCH, WORKERS = 2, 2
-"""Batches that a loader keeps ready, and its threads that sample, by default."""
+PREFETCH = 2  # batches that a loader keeps ready, by default
+WORKERS = 2  # threads of a loader that sample, by default
 _MAPPED_SHARE = 1 / 3  # of memory, for files that sampling reads through the page cache
 LEAST_LISTS = 16 << 20  # bytes of lists; fewer are read again sooner than windows of batches are planned
 MAX_WINDOW = 64  # batches; half as many where memory holds less than a quarter of lists and rows
@@ -46,7 +46,7 @@ class BatchMemory:
 
     @classmethod
     def of(cls, rows: int, sampled: int, prefetch: int = PREFETCH, workers: int = WORKERS) -> BatchMemory:
-        """Return that of batches whose delivered rows take `rows` bytes, and whose nodes and edges `sampled` bytes."""
+        """Return the memory of batches of `rows` bytes of delivered rows, and of `sampled` bytes of nodes and edges."""
         outputs = (prefetch + workers) * int(1.25 * rows)
         return cls(outputs, outputs + (2 * workers + 2) * 4 * sampled)
 
@@ -116,7 +116,7 @@ class BufferMemory:
         cls, tables: SsdTables, outputs: int, mapped: int, nodes: int, edges: int, depth: int,
         workers: int = WORKERS, processes: int = 1, kept: int = 0,
     ) -> BufferMemory:  # fmt: skip
-        """Return that of batches of at most `nodes` and `edges`, with `depth` reads in flight for each stripe file."""
+        """Return the memory for batches of at most `nodes` and `edges`, with `depth` reads in flight a stripe file."""
         fixed = sum((
             outputs,
             processes * (2 * workers + 2) * (48 * nodes + 16 * edges),  # samplers
@@ -133,7 +133,7 @@ class BufferMemory:
         return math.ceil((self.fixed + self.least) / (1 - KNOWN_SHARE - NUMBERS_SHARE))
 
     def _spare(self, budget: Budget) -> int:
-        """Return what a budget has beyond the minimum."""
+        """Return the bytes of a budget beyond the minimum."""
         return max(0, int(budget.left() * (1 - KNOWN_SHARE - NUMBERS_SHARE)) - self.fixed - self.least)
 
     def with_windows(self, windows: WindowMemory, budget: Budget, processes: int = 1) -> BufferMemory:

@@ -121,7 +121,7 @@ class WindowReads:
 
 @dataclass
 class AccessCounts:
-    """How often each node's feature row and each adjacency list was read."""
+    """Numbers of reads of each node's feature row and of each adjacency list."""
 
     features: dict[str, IdArray]
     """Per node type, int64, shape (num_nodes,): +1 for every batch that contains the node."""
@@ -304,7 +304,7 @@ class Sampler:
         return {t: self.times.of_seeds(t, ids, given.get(t)) for t, ids in seeds.items()}
 
     def link_times(self, times: Any, count: int) -> npt.NDArray[Any] | None:
-        """Return the times of so many links, exact as those of `seed_times`; ``None`` for a sampler without `times`."""
+        """Return the times of `count` links, exact as in `seed_times`; ``None`` for a sampler without `times`."""
         if self.times is None and times is None:
             return None
         if self.times is None or times is None:

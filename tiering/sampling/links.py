@@ -22,7 +22,7 @@ IdsOf = Callable[[str, IdArray], IdArray]
 
 @dataclass(frozen=True)
 class Negatives:
-    """How pairs that are (most likely) no links are drawn in addition to those that are.
+    """Options of negative pairs, which are (most likely) no links and drawn in addition to the links.
 
     ``binary``: ends of their own, `amount` pairs for each link, rounded up for the batch; ``triplet``: `amount` other
     destinations, a whole number, for the source of each link. Every node of the type is drawn with the same

@@ -1,4 +1,4 @@
-"""How training samples: one description for scoring, evaluation, the loader and the command line."""
+"""Options of sampling: one description for scoring, evaluation, the loader and the command line."""
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ from tight_memory import spare
 
 import tiering
 from tiering.errors import MissingError
-from tiering.loader import TieredLayout, loader
-from tiering.loader.inference import Layer
+from tiering.loader import loader
+from tiering.loader.inference import Layer, run
 from tiering.loader.memory import decide_memory
 
 
@@ -100,8 +100,8 @@ def test_several_types_of_which_one_has_no_features(kit, build, tmp_path):
 def test_memory_and_threads_do_not_change_a_bit(kit, build, tmp_path, monkeypatch):
     """All rows in memory by one thread, and through a buffer by two."""
     layout, model = build(odd_graph(kit, 30_000, 1024)), Sage(1024, 32, 8)
-    open_loader, loaders, threads = TieredLayout.loader, [], torch.get_num_threads()
-    monkeypatch.setattr(TieredLayout, "loader", lambda *a, **k: loaders.append(open_loader(*a, **k)) or loaders[-1])
+    loaders, threads = [], torch.get_num_threads()
+    monkeypatch.setattr(run, "Loader", lambda *a: loaders.append(loader.Loader(*a)) or loaders[-1])
     digests, ahead = set(), []
     try:
         for number, preload in enumerate((True, False)):

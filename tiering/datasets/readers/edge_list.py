@@ -100,7 +100,7 @@ def find_start(
     comment = (options.comment or "").replace(NO_COMMENT, "")
     # A name may begin with any character: then the one that the user says is the only one that begins comments.
     names = options.string_ids or options.src_column is not None or options.dst_column is not None
-    marks = comment + "#%" * (options.comment is None or (comment != "" and not names))
+    marks = comment + ("#%" if options.comment is None or (comment and not names) else "")
     indent = rb"" if options.string_ids and options.delimiter != "space" else rb"[ \t]*"
     leading = indent + b"[%s]" % re.escape(marks or "\0").encode()
     start, comments = find_data(path, TextBlock(b""), leading, not newlines)
@@ -157,7 +157,7 @@ def _make_parser(
     if (guessed or pair) and names_follow and not options.string_ids:
         found = f"found {quoted(' '.join(fields))}, {quoted(' '.join(second))}"
         advice = "if ids are names, say --string-ids"
-        advice += ", and --header if the first line is one, else --no-header" * guessed
+        advice += ", and --header if the first line is one, else --no-header" if guessed else ""
         types = [name for name in fields if name not in (pair or fields)]
         advice += f", and --type-column {types[0]} if each of its values is a relation" if types else ""
         raise InputError(f"{path}: expected whole numbers as ids, {found}; {advice}")

@@ -122,7 +122,7 @@ def add_pyg_graph(parts: Mapping[Any, Any], target: NamedArrays) -> None:
 
 
 def _no_edges(where: str, parts: Mapping[Any, Any]) -> InputError:
-    names = ", ".join("a sparse " * is_sparse(value) + str(key) for key, value in list(parts.items())[:8])
+    names = ", ".join(f"{'a sparse ' if is_sparse(value) else ''}{key}" for key, value in list(parts.items())[:8])
     return InputError(
         f"{where}: expected edge_index, found {names or 'nothing'}; of a sparse adj_t, row, col, _ = adj_t.t().coo() "
         "and edge_index = torch.stack([row, col])"

@@ -97,7 +97,7 @@ def _read_relation(raw: Path, files: _Archive | _Texts, context: ImportContext) 
 
 
 def _read_times(files: _Archive | _Texts, kind: str, count: int, context: ImportContext) -> npt.NDArray[Any] | None:
-    """Return what OGB calls ``node_year`` say, if the option names it, with or without its first word."""
+    """Return the times that OGB calls ``node_year``, say, if the option names them, with or without the first word."""
     name = context.time_name
     rows = None if name is None else files.rows(time_file(Path(), kind, name).stem)
     if rows is None:

@@ -72,7 +72,7 @@ def _open_parquet(path: Path, context: ImportContext) -> Dataset:
                 where = {content: f"{file}: column {column}" for content, column in chosen.items()}
                 for _, batch in read_batches(file, list(chosen.values())):
                     columns = {content: batch.column(column) for content, column in chosen.items()}
-                    for content in columns if not named else ["weight"] * ("weight" in columns):
+                    for content in [name for name in columns if name == "weight" or not named]:
                         columns[content] = _numbers(columns[content], where[content], sink.rows, content, dense)
                     sink.append(columns, where)
                     bar.update(batch.num_rows)

@@ -270,7 +270,7 @@ class _Numbering:
 
     def _spell(self, rank: int) -> str:
         name = self.known.encoded(rank)
-        sign = (1 << 63) * (self.kind == pa.int64())
+        sign = 1 << 63 if self.kind == pa.int64() else 0
         return repr(name.decode() if self.kind == pa.string() else int.from_bytes(name, "big") - sign)
 
 
@@ -300,9 +300,8 @@ def _make_nodes(numbering: _Numbering, arrays: NodeArrays, context: ImportContex
     if table is not None and "split" in table.numbers:
         arrays.splits = find_splits(table.numbers["split"].finish(), table.where)
     if table is not None and table.codes is not None:
-        labels = number_labels(
-            table.codes.finish(), list(table.classes), (numbering.node_type, numbering.count), context
-        )
+        nodes = numbering.node_type, numbering.count
+        labels = number_labels(table.codes.finish(), list(table.classes), nodes, context)
         arrays.labels = LabelArray(table.where, lambda _: labels, numbering.count)
     return arrays
 

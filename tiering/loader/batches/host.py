@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from tiering.loader.adapters import Adapter
 from tiering.loader.batches.batch import Batch, EdgeRows, about_targets, rows_of_edges, sampled_batch
 from tiering.loader.batches.lookahead import Lookahead, PrefetchSampler, sampling_stage
 from tiering.loader.batches.pipeline import PipelineStage, StageTimes
@@ -20,9 +21,6 @@ from tiering.loader.tables.gather import HostRows
 from tiering.loader.tables.resident import OutputPool
 from tiering.loader.targets import Plan
 from tiering.sampling import SampledBatch
-
-if TYPE_CHECKING:
-    from tiering.loader.adapters import Adapter
 
 
 @dataclass
@@ -50,7 +48,7 @@ class BatchMaker:
 
     @contextmanager
     def sampling(self, plan: Plan, epoch: int, order: Sequence[int]) -> Iterator[Callable[[int], SampledBatch]]:
-        """Yield what samples a batch of an epoch on the host: by itself, or in windows of batches in `order`."""
+        """Yield a function that samples a batch on the host: by itself, or in windows of batches in `order`."""
         windows = self.windows
         if windows is None:
             yield partial(self.sample, plan, epoch)

@@ -205,11 +205,10 @@ class Lookahead:
         self._layout, self._features, self._options, self._decision = layout, dict(features), options, decision
         self._drives = drives
         self._threads, self._buffers, self._lock = parse_threads(options.reading.threads), buffers, ForkLock()
-        self.choice: ReadaheadConfig | None = None
-        self.speed: DiskSpeed | None = None
-        self.depth = find_depth(layout, options.reading, options.memory.speed)
-        self.buffer: RowsAhead | None = None
-        """The chosen configuration, the model of the disks, reads in flight, the buffer; till the first epoch none."""
+        self.choice: ReadaheadConfig | None = None  # the chosen configuration, from the first epoch on
+        self.speed: DiskSpeed | None = None  # the model of the disks, from the first epoch on
+        self.depth = find_depth(layout, options.reading, options.memory.speed)  # reads in flight
+        self.buffer: RowsAhead | None = None  # from the first epoch on
         self._known = int(KNOWN_SHARE * decision.budget.left())
         self._kept_bytes = self._known if decision.kept_bytes is None else min(decision.kept_bytes, self._known)
         self._windows = decision.windows  # with them, the buffer leaves memory for all batches sampled ahead

@@ -279,9 +279,8 @@ class GpuBatches(BatchMaker):
                     features = {t: self._rows(s, nodes[t], ahead.get(t)) for t, s in self.features.items()}
                     continue
                 for t, slot_rows in ahead.items():
-                    cast("GpuFeatures", self.features[t]).gather_part(
-                        slot_rows, features[t].data_ptr(), stream.cuda_stream
-                    )
+                    table = cast("GpuFeatures", self.features[t])
+                    table.gather_part(slot_rows, features[t].data_ptr(), stream.cuda_stream)
             features = {t: self._spread(found, rows[t]) if t in rows else found for t, found in features.items()}
             y = self._labels_of(seeds, batch.num_nodes[0][self.seed_type])
             of_edges = rows_of_edges(batch, self.edge_rows, lambda source, ids: self._rows(source, ids, None))

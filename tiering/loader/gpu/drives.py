@@ -85,9 +85,8 @@ class GpuDrives:
 
     def _page_rows(self) -> tuple[DriveRows, cuda.DeviceMemory]:
         page = self._layout.page_bytes
-        return DriveRows(self, (self._pages, page, 0, page, 1), page), cuda.allocate(
-            self.device.index, _TOGETHER * page
-        )
+        memory = cuda.allocate(self.device.index, _TOGETHER * page)
+        return DriveRows(self, (self._pages, page, 0, page, 1), page), memory
 
     def _compare(self, sums: Sequence[npt.NDArray[np.uint32]], every: bool) -> None:
         page_bytes, images, index = self._layout.page_bytes, self._layout.num_images, self.device.index

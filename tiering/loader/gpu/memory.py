@@ -169,7 +169,7 @@ def share_memory(
 
 
 def _or_warn(make: Callable[[], T], what: str, before: str, after: str = "") -> T | None:
-    """Return what `make` returns; ``None``, with one warning of the error, where CUDA refuses."""
+    """Return the result of `make`; ``None``, with one warning of the error, where CUDA refuses."""
     try:
         with cuda.device_errors(what):
             return make()

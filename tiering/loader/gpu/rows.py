@@ -170,7 +170,7 @@ class GpuRows(FeatureRows):
         return out
 
     def table_over(self, staged: int) -> cuda.RowTable:
-        """Return all rows, those of the ssd tier at the address `staged`, by slot or by rank (0: not in memory)."""
+        """Return a table of all rows; `staged`: address of the ssd tier, by slot or by rank (0: not in memory)."""
         memory = self._memory
         return cuda.RowTable(
             self.device.index, self.row_bytes, self._ends, memory.gpu, memory.peers, memory.cpu, staged, memory.codec
@@ -350,9 +350,8 @@ class GpuFeatures(GpuRows):
             if self.reader is None:
                 return
             rows = preload_ssd_rows(self._layout, self._entry, self._reading, self._checks, self._sharing)
-            self._table = self.table_over(
-                pinned_address(rows, self.device.index, f"{self._what}: rows of the ssd tier")
-            )
+            address = pinned_address(rows, self.device.index, f"{self._what}: rows of the ssd tier")
+            self._table = self.table_over(address)
             self._memory.owners.append(rows)
             self._done.wait()  # the GPU may still copy from the buffers
             self.preloaded, self.reader, self._staged = True, None, None

@@ -45,9 +45,8 @@ def with_other_destinations(block: InferenceBlock, x: Any) -> tuple[InferenceBlo
         k = torch.arange(more[r] if others else 0, device=places.device)
         order[r] = torch.cat([places, places[k % max(1, len(places))]])
         src = numbers[r[0]][block.edges[r][0, order[r]]]
-        edges[r] = torch.stack(
-            [src, torch.cat([block.edges[r][1, places] - begin, half + k * others // max(1, more[r])])]
-        )
+        dst = torch.cat([block.edges[r][1, places] - begin, half + k * others // max(1, more[r])])
+        edges[r] = torch.stack([src, dst])
     positions = {r: places[order[r]] for r, places in block.positions.items()}
     nodes = {s: ids[chosen[s]] for s, ids in block.nodes.items()}
     rows = {s: part[chosen[s]] for s, part in x.items()} if isinstance(x, dict) else x[chosen[t]]

@@ -192,10 +192,8 @@ class InferenceBlock:
         edges, positions, added = {}, {}, torch.arange(count, LEAST_NODES, device=self.nodes[t].device)
         for r, e in self.edges.items():
             again = torch.tensor([-1] * more if r[2] == t and e.shape[1] else [], dtype=torch.int64, device=e.device)
-            src = torch.cat([e[0], e[0, again]])
-            edges[r] = torch.stack(
-                [src + more * (src >= count) if r[0] == t else src, torch.cat([e[1], added[: len(again)]])]
-            )
+            src, dst = torch.cat([e[0], e[0, again]]), torch.cat([e[1], added[: len(again)]])
+            edges[r] = torch.stack([src + more * (src >= count) if r[0] == t else src, dst])
             if r in self.positions:
                 positions[r] = torch.cat([self.positions[r], self.positions[r][again]])
         nodes = {**self.nodes, t: extend(self.nodes[t])}

@@ -15,7 +15,7 @@ EDGES = 1 << 20  # that are looked at together
 
 
 class Degrees(NamedTuple):
-    """How degrees are counted, and the power that makes factors of them."""
+    """A rule to count degrees, and the power that makes factors of them."""
 
     ends: str
     """``in``: sums over in-lists, as PyG's ``gcn_norm`` makes them; ``out``: edges from a node, at least 1, as DGL."""

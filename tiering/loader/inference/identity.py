@@ -21,6 +21,7 @@ import xxhash
 
 from tiering.artifacts.artifact import Artifact
 from tiering.errors import InputError, ModelError
+from tiering.loader.open_tables import OpenTables
 
 _MOST_PARTS, _MOST_BYTES = 1_000_000, 1 << 32  # of a function, strings and numbers too; of an array
 _ATTRIBUTES: dict[type, str] = {
@@ -83,7 +84,7 @@ class _Walk(pickle.Pickler):
         return name != "_abc_impl" and (name in self._names or any(hasattr(base, name) for base in cls.__bases__))
 
     def persistent_id(self, value: Any) -> Any:
-        """Return what stands for a string, which pickle would save once, or a set, which has no order."""
+        """Return a stand-in for a string, which pickle would save once, or for a set, which has no order."""
         self._parts += 1
         if self._parts > _MOST_PARTS:
             raise ValueError("too many parts")
@@ -141,8 +142,8 @@ class _Walk(pickle.Pickler):
             return iter((value.__module__, value.__qualname__, package or value.__bases__))
         if isinstance(value, ModuleType):
             return iter((value.__name__, _package(value.__name__)))
-        if isinstance(value, Artifact) or kind.__module__ == "tiering.loader.layout":
-            return iter((getattr(value, "artifact", value).digest,))
+        if isinstance(value, Artifact | OpenTables):
+            return iter((value.digest,))
         return iter(()) if kind.__module__ == "torch_geometric.inspector" else None  # which says again what a class is
 
     def _module(self, module: Any) -> Iterator[Any]:

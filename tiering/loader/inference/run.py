@@ -30,6 +30,9 @@ from tiering.loader.inference.blocks import GraphValues, InferenceBlock, NodeRun
 from tiering.loader.inference.identity import identify_layers
 from tiering.loader.inference.layers import as_layers, check_values, list_layers, measured, run_function
 from tiering.loader.inference.supported import refuse_unsupported
+from tiering.loader.loader import Loader
+from tiering.loader.open_tables import OpenTables
+from tiering.loader.options import LoaderOptions
 from tiering.loader.tables.delivery import Delivery
 from tiering.loader.targets import find_nodes
 from tiering.memory import Budget, own_memory, parse_memory, release_unused
@@ -43,7 +46,6 @@ from tiering.text.units import format_bytes, format_count
 
 if TYPE_CHECKING:
     from tiering.loader.batches.batch import Batch
-    from tiering.loader.layout import TieredLayout
 
 _SPARE = 1.25  # of the memory that a function took for its first block: others have other sources
 _PIECE = 2 << 20  # bytes written at a time: what is not kept here is the buffer's
@@ -55,7 +57,7 @@ class Inference:
     """The layers of a run, the blocks and the table of each, known before the first row is read."""
 
     def __init__(
-        self, layout: TieredLayout, layers: Iterable[Any], out: str | os.PathLike[str], *, memory: Any,
+        self, layout: OpenTables, layers: Iterable[Any], out: str | os.PathLike[str], *, memory: Any,
         dtype: Any, nodes: Any, edges: int, device: Any, force: bool, resume: str | None,
     ) -> None:  # fmt: skip
         import torch
@@ -247,10 +249,8 @@ class Inference:
 
     def _known_functions(self, inputs: Mapping[str, str]) -> list[str]:
         """Return the digests to record of the functions' code; refuse those that an unfinished run may not have had."""
-        functions, unknown = (
-            [one.code for one in self._identities],
-            [u for one in self._identities for u in one.unknown],
-        )
+        functions = [one.code for one in self._identities]
+        unknown = [u for one in self._identities for u in one.unknown]
         earlier: dict[str, Any] = OutputDirectory.unfinished_identity(self._out).get("inputs", {})
         then: list[str] = earlier.get("functions", functions)
         if self._force or not earlier:
@@ -267,12 +267,11 @@ class Inference:
         return functions
 
     def _view(self, number: int, folder: Path = Path()) -> Layout:
-        """Return what a layer's rows are read from: the layout, then the table of the layer before."""
+        """Return the layout of a layer's input rows: the given one, then a view of the table of the layer before."""
         if not number:
             return self._artifact
-        return table_view(
-            self._artifact, folder / _file_of(number - 1, len(self._layers) - 1), self._tables[number - 1]
-        )
+        table = folder / _file_of(number - 1, len(self._layers) - 1)
+        return table_view(self._artifact, table, self._tables[number - 1])
 
     def _write_layer(self, writer: ArtifactWriter, number: int) -> None:
         """Write the table of a layer, type by type."""
@@ -280,7 +279,7 @@ class Inference:
         budget, name = self._budget(number), _file_of(number, len(self._layers) - 1)
         most = self._limit.limit - self._model_bytes[number] // 2  # part of what is kept will serve the next function
         shown = progress(total, f"layer {number}", "B", scale=True)
-        opened = closing(type(self._layout)(self._view(number, writer.path)))
+        opened = closing(OpenTables(self._view(number, writer.path)))
         with opened as source, writer.file(name, "uint8", (total,), piece_bytes=_PIECE) as file, shown as bar:
             bar.update(file.done)
             for t, entry in table.items():
@@ -310,29 +309,29 @@ class Inference:
                 _fill(file, entry.end)
 
     def _blocks(
-        self, source: TieredLayout, number: int, runs: NodeRuns, **options: Any
+        self, source: OpenTables, number: int, runs: NodeRuns, features: str | None = "tiers", memory: Any = "auto"
     ) -> Iterator[tuple[InferenceBlock, Any]]:
         """Yield the blocks of a layer with the rows of their sources."""
         layer, name, where, values = self._layers[number], runs.node_type, self._device, self._values[number]
         if not layer.neighbours:
             import torch
 
-            table = source.features(name, device=where) if options.get("features", "tiers") else None
+            table = source.features(name, device=where) if features else None
             plan = runs.plan(0)
             for ids in (torch.from_numpy(plan[b][name]) for b in range(len(plan))):
                 rows = None if table is None else table.gather(ids)
                 x = rows if len(self._graph.node_types) == 1 else {name: rows}
                 yield InferenceBlock(name, {name: ids}, {}, len(ids)), x
             return
-        self._kept = source.loader(  # with its buffer, which the next type goes on with
-            None, seeds=runs, shuffle=False, device=where, rank=0, world_size=1, workers=1, prefetch=1, progress=False,
-            sampler="full" if layer.fanouts == -1 else "uniform", fanouts=[layer.fanouts],
-            edge_positions=bool(values.edge_data), **options,
-        )  # fmt: skip
+        keywords = {
+            "split": None, "seeds": runs, "shuffle": False, "device": where, "rank": 0, "world_size": 1, "workers": 1,
+            "prefetch": 1, "sampler": "full" if layer.fanouts == -1 else "uniform", "fanouts": [layer.fanouts],
+            "edge_positions": bool(values.edge_data), "memory": memory,
+        }  # fmt: skip
+        self._kept = Loader(source, LoaderOptions.of(features, keywords))  # its buffer serves the next type, too
         try:
-            yield from map(
-                partial(_block_and_rows, values), self._kept
-            )  # a generator would keep each till the next is made
+            # A generator would keep each block until the next is made.
+            yield from map(partial(_block_and_rows, values), self._kept)
         except StageError as error:
             raise error.__cause__ or error from None  # a disk that failed, say: the run can go on later
 

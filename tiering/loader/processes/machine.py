@@ -37,7 +37,7 @@ class ProcessRank:
 
 
 def find_rank(rank: int | None, world_size: int | None) -> ProcessRank:
-    """Return the rank given, else that of torch's default process group, ``torchrun``'s, or of one alone."""
+    """Return the given rank, else the rank in torch's default process group or in ``torchrun``, else rank 0 of 1."""
     if (rank is None) != (world_size is None):
         raise InputError(f"rank, world_size: give both or none, found rank={rank!r}, world_size={world_size!r}")
     if rank is None or world_size is None:

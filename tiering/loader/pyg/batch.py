@@ -11,11 +11,9 @@ import torch
 from tiering.artifacts.manifest import Relation
 from tiering.errors import InputError
 from tiering.formats.features import EDGE_FEATURES
-from tiering.loader.adapters import AdaptedBatches, Adapter, Lookup
+from tiering.loader.adapters import AdaptedBatches, Adapter, BatchSource, Lookup
 from tiering.loader.batches.batch import Batch
 from tiering.loader.batches.tensors import concatenate
-from tiering.loader.gpu.device import Device
-from tiering.loader.loader import Loader
 from tiering.loader.targets import EDGE_IDS, LinkTargets, as_array
 
 if TYPE_CHECKING:
@@ -32,24 +30,18 @@ class PygAdapter(Adapter):
     """
 
     def __init__(
-        self,
-        holds: AdaptedBatches,
-        loader: Loader,
-        device: Device | None,
-        masks: bool,
-        hetero: bool = False,
-        input_id: Any = None,
+        self, holds: AdaptedBatches, source: BatchSource, masks: bool, hetero: bool = False, input_id: Any = None,
         edge_label: torch.Tensor | None = None,
-    ) -> None:
-        super().__init__(holds, loader, device, masks)
+    ) -> None:  # fmt: skip
+        super().__init__(holds, source, masks)
         self.homogeneous = self.homogeneous and not hetero
-        self._input_id = None if input_id is None else Lookup(as_array(input_id), device, mapped=True)
-        if input_id is not None and len(input_id) != len(loader.targets):
-            raise InputError(f"input_id: expected one for each of {loader.targets!r}, found {len(input_id)}")
-        time = loader.layout.artifact.graph.time
+        self._input_id = None if input_id is None else Lookup(as_array(input_id), source.device, mapped=True)
+        if input_id is not None and len(input_id) != len(source.targets):
+            raise InputError(f"input_id: expected one for each of {source.targets!r}, found {len(input_id)}")
+        time, targets = source.graph.time, source.targets
         self._time = "" if time is None else time.name
-        self._edge_label, self._seed_type = edge_label, loader.targets.node_type
-        self._relation = loader.targets.links.relation if isinstance(loader.targets, LinkTargets) else None
+        self._edge_label, self._seed_type = edge_label, targets.node_type
+        self._relation = targets.links.relation if isinstance(targets, LinkTargets) else None
 
     def convert(self, batch: Batch) -> Data | HeteroData:
         """Return PyG's batch."""

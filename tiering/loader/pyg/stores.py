@@ -17,7 +17,7 @@ from tiering.errors import CapabilityError, InputError, MissingError
 from tiering.formats.graph import Graph, checked_lists
 from tiering.loader.adapters import EdgeAttributes, NodeAttributes
 from tiering.loader.batches.windows import ListWindows
-from tiering.loader.layout import TieredLayout
+from tiering.loader.open_tables import OpenTables
 from tiering.loader.options import DeviceOptions, ReadOptions
 from tiering.loader.pyg.batch import PYG_NAMES, edge_label, new_by_hop
 from tiering.loader.targets import EDGE_IDS, Ids, NodeIds, as_array, find_link_type, find_node_type, make_negatives
@@ -66,7 +66,7 @@ class BatchNodesByType(dict[Any, Any]):
 class _OverLayout:
     """The common part of both stores: a layout, ids as the caller has them, nothing that is written."""
 
-    def __init__(self, layout: TieredLayout, ids: str, hetero: bool) -> None:
+    def __init__(self, layout: OpenTables, ids: str, hetero: bool) -> None:
         super().__init__()
         self._layout, self._artifact, self._graph = layout, layout.artifact, layout.artifact.graph
         self._ids, self._alone = NodeIds(self._graph, ids), homogeneous(self._graph, hetero)
@@ -86,7 +86,7 @@ class _OverLayout:
 class TieredFeatureStore(_OverLayout, FeatureStore):  # type: ignore[misc] # PyG has no types
     """A layout's tensors of nodes, by node type: ``x`` from the tiers, ``y``, ``train_mask`` and the like, ``n_id``."""
 
-    def __init__(self, layout: TieredLayout, ids: str, masks: bool, reading: ReadOptions, hetero: bool = False) -> None:
+    def __init__(self, layout: OpenTables, ids: str, masks: bool, reading: ReadOptions, hetero: bool = False) -> None:
         super().__init__(layout, ids, hetero)
         self._masks, self._reading = masks, reading
         # Loaded now, as the memory tiers are, which processes forked from this one share.
@@ -257,7 +257,7 @@ class TieredSampler(pyg.BaseSampler):  # type: ignore[misc] # PyG has no types
 
     def __init__(
         self,
-        layout: TieredLayout,
+        layout: OpenTables,
         options: SamplingOptions,
         ids: str,
         edge_names: tuple[str, ...],
@@ -349,9 +349,8 @@ class TieredSampler(pyg.BaseSampler):  # type: ignore[misc] # PyG has no types
             return _HeteroOutput(node, *parts, metadata=metadata)
         (nodes,), (values,) = node.values(), node.edges.values()
         (nodes := nodes.as_subclass(BatchNodes)).edges = values
-        return _Output(
-            nodes, *(None if part is None else next(iter(part.values())) for part in parts), metadata=metadata
-        )
+        only = [None if part is None else next(iter(part.values())) for part in parts]
+        return _Output(nodes, *only, metadata=metadata)
 
     def _edge_values(self, relation: Relation, positions: list[Any]) -> tuple[torch.Tensor | None, EdgeValues]:
         """Return edge ids and data. Ids are positions in the source, ``None`` if not kept; ranks': in ``indices``."""

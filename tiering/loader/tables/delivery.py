@@ -61,5 +61,5 @@ class Delivery:
 
     @classmethod
     def plain(cls, entry: TypeLayout) -> Delivery:
-        """Return that of rows without a codec."""
+        """Return the delivery of rows without a codec."""
         return cls(entry.dtype, entry.dim * storage_dtype(entry.dtype).itemsize)

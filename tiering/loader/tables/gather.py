@@ -42,12 +42,18 @@ class FeatureRows(IndexedRows):
         self.reader = reader
         """Open SSD images; ``None`` where the ssd tier is empty."""
         self._counters = Counters()
-        self.node_type, self.dtype = entry.node_type, delivery.dtype
-        """Node type of the rows (of rows of edges the key of their relation); a NumPy name or ``bfloat16``."""
-        self.shape, self.dim = (entry.num_nodes, entry.dim), entry.dim
-        """(rows, elements per row); elements of a row."""
-        self.row_bytes, self.out_bytes = entry.row_bytes, delivery.out_bytes
-        """Bytes of a row as it is stored, and as it is delivered."""
+        self.node_type = entry.node_type
+        """Node type of the rows; of rows of edges, the key of their relation."""
+        self.dtype = delivery.dtype
+        """Dtype of delivered rows: a NumPy name or ``bfloat16``."""
+        self.shape = entry.num_nodes, entry.dim
+        """(rows, elements per row)."""
+        self.dim = entry.dim
+        """Elements per row."""
+        self.row_bytes = entry.row_bytes
+        """Bytes of a row as it is stored."""
+        self.out_bytes = delivery.out_bytes
+        """Bytes of a row as it is delivered."""
 
     @property
     def counters(self) -> Counters:

@@ -41,9 +41,8 @@ def open_images(layout: Layout, entry: TypeLayout, reading: ReadOptions) -> nati
                 f"{display_path(path)}: ssd image {index} of {layout.path} needs at least {needed} bytes, "
                 f"found {path.stat().st_size}; make the layout again"
             )
-    return open_reader(
-        layout.image_places, layout.page_bytes, reading, find_depth(layout, reading).depth, entry.row_bytes
-    )
+    depth = find_depth(layout, reading).depth
+    return open_reader(layout.image_places, layout.page_bytes, reading, depth, entry.row_bytes)
 
 
 def find_depth(layout: Layout, reading: ReadOptions, speed: DiskSpeed | None = None) -> QueueDepth:

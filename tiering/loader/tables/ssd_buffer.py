@@ -142,8 +142,8 @@ class SsdBuffer(BufferSlots):
         self._busy, self._lock, self._opening, self._process = False, ForkLock(), ForkLock(), 0
         self._native: native.RowBuffer | None = None
         self.rows_of = Counter[int]()  # rows planned for each process that reads through the buffer, by number
-        self._begun, self.numbers_bytes = False, 0
-        """Memory in addition to the slots, for the numbers of rows of batches to come."""
+        self._begun = False
+        self.numbers_bytes = 0  # memory in addition to the slots, for the numbers of rows of batches to come
 
     @property
     def core(self) -> native.RowBuffer:

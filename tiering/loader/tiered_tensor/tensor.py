@@ -167,8 +167,10 @@ class TieredTensor(IndexedRows):
         self.shape = torch.Size(self._source.shape)
         self.dtype: torch.dtype = self._source.dtype
         self.device: torch.device = device
-        self.codec, self.loss = self._source.codec, self._source.loss
-        """The codec of the stored rows, and what it loses (`tiering.codecs`); ``None``: rows are as in the tensor."""
+        self.codec = self._source.codec
+        """The codec of the stored rows; ``None``: rows are as in the tensor."""
+        self.loss = self._source.loss
+        """The loss of the codec (`tiering.codecs`); ``None``: rows are as in the tensor."""
 
     def gather(self, ids: Any, out: torch.Tensor | None = None, *, checked: bool = True) -> torch.Tensor:
         """Return the rows of `ids`, in request order: ``tensor[ids]``, on `device`.
