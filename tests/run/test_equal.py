@@ -8,6 +8,7 @@ from toy_datasets import tree_bytes, write_odd_types
 
 import tiering
 from tiering.artifacts import checksum
+from tiering.errors import InputError
 from tiering.reorder.rows import tasks as rows_tasks
 from tiering.reorder.tasks import order, relabel
 from tiering.run import files
@@ -132,3 +133,15 @@ def test_rows_and_pages(tmp_path, dim, page):
         files = {name: digest for name, digest in tree_bytes(out).items() if name not in MANIFESTS}
         made.append((images, files))
     assert all(one == made[0] for one in made)
+
+
+def test_a_number_that_a_codec_cannot_hold_is_named(tmp_path):
+    (tmp_path / "data").mkdir()
+    rows = np.zeros((300, 5), np.float32)
+    rows[151, 2] = np.nan
+    np.save(tmp_path / "data" / "edge_index.npy", np.zeros((2, 10), np.int64))
+    np.save(tmp_path / "data" / "node_feat.npy", rows)
+    graph = tiering.import_graph(tmp_path / "data", tmp_path / "graph", num_nodes=300)
+    ordered = tiering.reorder_graph(graph, tiering.score_graph(graph, tmp_path / "s", "degree"), tmp_path / "ordered")
+    with pytest.raises(InputError, match="row 151, column 2 is nan, which int8 cannot hold"):
+        tiering.write_layout(ordered, tmp_path / "out", cpu="100%", dtype="int8", cluster=ClusterOptions(shards=4))

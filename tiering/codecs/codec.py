@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -23,6 +24,18 @@ NOT_FINITE = 0  # number that a codec may refuse: NaN or infinite
 HUGE = 1  # number that a codec may refuse: at least 2**126
 BEYOND_HALF = 2  # number that a codec may refuse: finite, but infinite as ``float16``
 LARGEST_HALF = 65504.0
+
+
+@dataclass(frozen=True)
+class ColumnFacts:
+    """Facts about some rows of a table, from which the parameters of a codec follow."""
+
+    num_rows: int
+    not_finite: bool  # whether a number is NaN or infinite; what follows is of the others
+    low: FloatRows  # per column: the least number
+    high: FloatRows  # the largest
+    least: FloatRows  # the least magnitude above 0
+    lowest_bit: npt.NDArray[np.int32]  # the exponent of the lowest bit that is set in any number
 
 
 class Codec:
@@ -50,7 +63,7 @@ class Codec:
         return -(-dim * cls.code_bytes // 4) * 4
 
     @classmethod
-    def fit(cls, columns: native.ColumnFit) -> Self:
+    def fit(cls, columns: ColumnFacts) -> Self:
         """Return the codec for a table whose rows have all passed through `columns`."""
         return cls(len(columns.low))
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tiering import native
-from tiering.codecs.codec import DELIVERED, NOT_FINITE, Codec, FloatRows
+from tiering.codecs.codec import DELIVERED, NOT_FINITE, Codec, ColumnFacts, FloatRows
 from tiering.codecs.floats import BFloat16, Float8, Float16, Float32
 from tiering.codecs.int8 import Int8
 from tiering.errors import InputError
@@ -35,21 +35,40 @@ def fit_codec(
     No block is asked for where the codec needs none. `InputError` names the table, by `where`, with row and column of
     the first value that the codec cannot hold.
     """
+    return codec_for(name, [column_facts(name, blocks, dim, dtype, where, threads)])
+
+
+def column_facts(
+    name: str, blocks: Iterable[npt.NDArray[Any]], dim: int, dtype: str, where: str, threads: int = 1, first: int = 0
+) -> ColumnFacts:
+    """Return what `codec_for` has to know of some rows, of which the first is number `first`; as of `fit_codec`."""
     kind, columns = CODECS[name], native.ColumnFit(dim)
     for block in blocks if reads_rows(name, dtype) else ():
         before = columns.num_rows
-        rows = float_rows(block, dtype, where, before)
+        rows = float_rows(block, dtype, where, first + before)
         columns.add(rows, threads)
         for number, holders in kind.refused.items():
             row, column = columns.odd[number]
             if row >= 0:
                 value = rows[row - before, column]
                 raise InputError(
-                    f"{where}: row {row}, column {column} is {value:g}, which {name} cannot hold; store the table as "
-                    f"{holders}, or change the value"
+                    f"{where}: row {first + row}, column {column} is {value:g}, which {name} cannot hold; store the "
+                    f"table as {holders}, or change the value"
                 )
-    codec = kind.fit(columns)
-    if columns.num_rows and not columns.odd[NOT_FINITE][0] >= 0:
+    return ColumnFacts(
+        columns.num_rows, columns.odd[NOT_FINITE][0] >= 0, columns.low, columns.high, columns.least, columns.lowest_bit
+    )
+
+
+def codec_for(name: str, parts: Sequence[ColumnFacts]) -> Codec:
+    """Return the codec `name` for the rows of all parts."""
+    arrays = {key: [getattr(part, key) for part in parts] for key in ("low", "high", "least", "lowest_bit")}
+    columns = ColumnFacts(
+        sum(part.num_rows for part in parts), any(part.not_finite for part in parts), np.fmin.reduce(arrays["low"]),
+        np.fmax.reduce(arrays["high"]), np.fmin.reduce(arrays["least"]), np.minimum.reduce(arrays["lowest_bit"]),
+    )  # fmt: skip
+    codec = CODECS[name].fit(columns)
+    if columns.num_rows and not columns.not_finite:
         ends = np.stack([columns.low, columns.high])
         codec.largest = float(np.abs(codec.decode(codec.encode(ends))).max(initial=0.0))
     return codec

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from tiering import native
-from tiering.codecs.codec import BEYOND_HALF, HUGE, NOT_FINITE, Codec
+from tiering.codecs.codec import BEYOND_HALF, HUGE, NOT_FINITE, Codec, ColumnFacts
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -44,7 +43,7 @@ class Float8(Codec):
     refused: ClassVar[dict[int, str]] = {NOT_FINITE: "float32, float16 or bfloat16", HUGE: "float32 or bfloat16"}
 
     @classmethod
-    def fit(cls, columns: native.ColumnFit) -> Self:
+    def fit(cls, columns: ColumnFacts) -> Self:
         """Return the codec whose scales are the smallest powers of two by which the maxima fit."""
         low, high = columns.low.astype(np.float64), columns.high.astype(np.float64)
         most = np.maximum(-low, high) if columns.num_rows else np.zeros(len(low))

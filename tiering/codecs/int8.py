@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from tiering import native
-from tiering.codecs.codec import HUGE, NOT_FINITE, TINY, Codec
+from tiering.codecs.codec import HUGE, NOT_FINITE, TINY, Codec, ColumnFacts
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -28,7 +27,7 @@ class Int8(Codec):
     refused: ClassVar[dict[int, str]] = {NOT_FINITE: "float32, float16 or bfloat16", HUGE: "float32 or bfloat16"}
 
     @classmethod
-    def fit(cls, columns: native.ColumnFit) -> Self:
+    def fit(cls, columns: ColumnFacts) -> Self:
         """Return the codec of the columns' minima and maxima; grids, two values with 0 and constants are exact."""
         if not columns.num_rows:
             return cls(len(columns.low), np.ones(len(columns.low), np.float32), np.zeros(len(columns.low), np.int32))

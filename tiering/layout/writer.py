@@ -51,7 +51,15 @@ from tiering.layout.options import LayoutOptions
 from tiering.layout.plan import LayoutPlan, plan_layout
 from tiering.memory import Budget, parse_memory
 from tiering.reorder.rows import PermutedRows
-from tiering.reorder.rows.tasks import RowFile, TablePlan, as_units, locate_rows, make_row_files, write_step
+from tiering.reorder.rows.tasks import (
+    RowFile,
+    TablePlan,
+    as_units,
+    fit_by_tasks,
+    locate_rows,
+    make_row_files,
+    write_step,
+)
 from tiering.run.files import (
     JoinedFile,
     PartitionRange,
@@ -116,12 +124,13 @@ def write_layout(
         digest = digest_bytes(goal.encode()).rpartition(":")[2][:12]
         reading = budget.without(plan.writing_memory())
         with graph_errors(graph), StripeFiles(plan, writer.out, digest, journal) as stripes:
-            coded = fit_tables(writer, plan, workers)
+            job = None if carrier is None else carrier.job(writer)
+            coded = fit_tables(writer, plan, workers, graph, job)
             losses: dict[str, CodecLoss] = {}
-            if carrier is not None:
-                losses = _write_by_tasks(carrier.job(writer), writer, stripes, plan, graph)
+            if job is not None:
+                losses = _write_by_tasks(job, writer, stripes, plan, graph)
             stripes.open()
-            if carrier is None:
+            if job is None:
                 _write_rows(writer, stripes, plan, require_order(graph), reading, workers)
                 losses = {name: table.measure(workers) for name, table in coded.items()}
             writer.adopt(graph, "graph")
@@ -136,16 +145,21 @@ def write_layout(
     return Layout.open(writer.out)
 
 
-def fit_tables(writer: ArtifactWriter, plan: LayoutPlan, threads: int) -> dict[str, EncodedTable]:
+def fit_tables(
+    writer: ArtifactWriter, plan: LayoutPlan, threads: int, graph: Graph, job: Job | None
+) -> dict[str, EncodedTable]:
     """Return the tables that are stored by a codec, by name, ready to encode; write the parameters."""
     coded = {name: table for name, table in plan.tables.items() if isinstance(table, EncodedTable)}
-    for name, table in coded.items():
+    for number, (name, table) in enumerate(coded.items()):
         file, scaled, known = codec_file(name), CODECS[table.name].scaled, writer.journal.get(f"codec {name}")
         if known is not None and (not scaled or writer.has(file)):
             parameters = (writer.path / file).read_bytes() if scaled else b""
             table.use(codec_of({"name": table.name, **known}, table.dim, parameters, file))
             continue
-        table.use(table.fit(threads))
+        if job is None or not table.fit_memory:
+            table.use(table.fit(threads))
+        else:
+            table.use(fit_by_tasks(job, f"fit-{number}", locate_rows(graph, name), table))
         if scaled:
             writer.put(file, np.frombuffer(table.codec.to_bytes(), np.uint8))
         writer.journal.record(f"codec {name}", largest=table.codec.largest)

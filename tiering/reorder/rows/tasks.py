@@ -1,9 +1,10 @@
 """Feature rows from the order of their ids to the files of tiers, in tasks.
 
-``cut`` takes a chunk of a table by range of ranks and file, ``write`` a window of a file of a tier, range after range
-from all chunks; of a stripe file the checksums of its pages become files of their own. Ranges do not cross tiers, begin
-with a unit, and where rows allow it with a block of their file. Memory: `COPIES` times the bytes of a chunk, or of a
-file's part of a range, and two blocks of 64 MiB.
+``fit`` looks at the numbers of a chunk of a table, from which the parameters of a codec follow. ``cut`` takes a chunk by
+range of ranks and file, ``write`` a window of a file of a tier, range after range from all chunks; of a stripe file the
+checksums of its pages become files of their own. Ranges do not cross tiers, begin with a unit, and where rows allow it
+with a block of their file. Memory: `COPIES` times the bytes of a chunk, or of a file's part of a range, and two blocks
+of 64 MiB.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from tiering import native
 from tiering.artifacts import checksum
 from tiering.artifacts.checksum import BLOCK_BYTES
 from tiering.artifacts.document import open_manifest
-from tiering.artifacts.manifest import id_bytes, relation_key
+from tiering.artifacts.manifest import id_bytes, relation_key, storage_dtype
 from tiering.artifacts.storage import AnyArray, Bytes
 from tiering.artifacts.writer import ArtifactWriter
-from tiering.codecs import LossMeter, codec_of
+from tiering.codecs import Codec, ColumnFacts, LossMeter, codec_for, codec_of, column_facts
 from tiering.formats.encoded_rows import EncodedTable, encode_rows
 from tiering.formats.features import EDGE_FEATURES, FeatureTable
 from tiering.formats.graph import Graph, relation_folder
@@ -38,6 +39,7 @@ from tiering.run.step import Step, TaskContext
 
 _HERE = "tiering.reorder.rows.tasks"
 COPIES = 4
+_FIT_BYTES = 8 << 20  # of rows as float32 that are looked at together
 _ROW_BYTES = 96  # memory per row of a task that cuts: its rank, its place, and what these are computed from
 
 
@@ -305,6 +307,44 @@ def write_step(name: str, tables: Sequence[TablePlan], cuts: Sequence[Step], fil
     return files_step(name, f"{_HERE}:write", made, params, [cut.name for cut in cuts], (COPIES - 1) * most)
 
 
+def fit_by_tasks(job: Job, name: str, rows: RowLocation, table: EncodedTable) -> Codec:
+    """Return the codec for a table's rows, at which the tasks of step `name` have looked."""
+    job.expect(1)
+    chunks = job.grid.parts(table.rows * 4 * table.dim * COPIES)
+    params = {
+        "rows_at": vars(rows), "rows": table.rows, "chunks": chunks, "source_bytes": table.source.row_bytes,
+        "codec": table.name, "dim": table.dim, "dtype": table.dtype, "where": table.where,
+    }  # fmt: skip
+    step, parts = Step(name, f"{_HERE}:fit", chunks, params, memory=table.fit_memory), []
+    for index, record in enumerate(job.run(step)):
+        arrays: dict[str, Any] = job.read(name, index)
+        parts.append(ColumnFacts(**record["facts"], **arrays))
+    job.release(step)
+    return codec_for(table.name, parts)
+
+
+def fit(context: TaskContext) -> dict[str, Any]:
+    """Write what the codec has to know of the rows of a chunk."""
+    params, step = context.params, max(1, _FIT_BYTES // (4 * context.params["dim"]))
+    begin, end = equal_bounds(params["rows"], params["chunks"])[context.index : context.index + 2]
+    blocks = (
+        _source_rows(context, first, min(end, first + step)).view(storage_dtype(params["dtype"]))
+        for first in range(begin, end, step)
+    )
+    about = params["codec"], blocks, params["dim"], params["dtype"], params["where"]
+    facts = vars(column_facts(*about, context.threads, begin))
+    context.write(**{key: np.asarray(facts.pop(key)) for key in ("low", "high", "least", "lowest_bit")})
+    return facts
+
+
+def _source_rows(context: TaskContext, begin: int, end: int) -> Bytes:
+    """Return rows [begin, end) of a task's table, as bytes of the source."""
+    source, width = RowLocation(**context.params["rows_at"]), context.params["source_bytes"]
+    artifact = context.share(open_manifest, source.artifact)
+    data = artifact.read_bytes(source.name, source.offset + begin * width, source.offset + end * width)
+    return data.reshape(end - begin, width)
+
+
 def make_row_files(job: Job, cuts: Sequence[Step], step: Step, wanted: Sequence[int]) -> list[TaskRecord]:
     """Write the `wanted` windows."""
     if not wanted:
@@ -323,11 +363,8 @@ def cut(context: TaskContext) -> dict[str, Any]:
     """
     params = context.params
     begin, end = equal_bounds(params["rows"], params["chunks"])[context.index : context.index + 2]
-    source, width, facts = RowLocation(**params["rows_at"]), params["source_bytes"], {}
-    first, last = source.offset + begin * width, source.offset + end * width
-    artifact = context.share(open_manifest, source.artifact)
-    rows = artifact.read_bytes(source.name, first, last).reshape(end - begin, width)
-    if source.in_order:
+    rows, facts = _source_rows(context, begin, end), {}
+    if params["rows_at"]["in_order"]:
         ranks = np.arange(begin, end)
     else:
         order = context.share(open_manifest, params["order"])
