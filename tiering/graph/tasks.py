@@ -30,6 +30,7 @@ from tiering.graph.time_order import TimeOrder
 from tiering.run.files import JoinedFile, PartitionRange, join_step, make_files
 from tiering.run.grid import Int64Array, balanced_bounds, equal_bounds, run_shift
 from tiering.run.job import Job
+from tiering.run.pieces import within
 from tiering.run.step import Step, TaskContext, resolve
 from tiering.run.store import Store
 
@@ -178,7 +179,7 @@ def sort(context: TaskContext) -> None:
     offsets = (np.cumsum(sizes) - sizes.reshape(-1)).reshape(sizes.shape)
     memory = aligned_bytes(max(LINE, int(sizes.sum())))
     for chunk, start in enumerate(offsets[:, 0].tolist()):
-        context.read(params["from"], chunk, index, memory[start:])
+        context.read(params["from"], chunk, index, within(memory[start:]))
     total, indptr, wide = int(counts.sum()), np.zeros(columns, np.int64), id_bytes(params["num_src"])
     outs = [np.empty(total * width, np.uint8) for width in (wide, *params["items"])]
     if columns:

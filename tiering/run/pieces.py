@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from tiering.artifacts.storage import LINE
+from tiering.artifacts.storage import LINE, Bytes
 from tiering.errors import FormatError, InternalError, MissingError, TieringError
 from tiering.run.store import ObjectWriter, Store
 
@@ -161,10 +161,21 @@ class ShuffleFileWriter:
         self.at += data.size
 
 
-def read_partition(
-    store: Store, file: ShuffleFile, partition: int, out: npt.NDArray[np.uint8] | None = None
-) -> dict[str, AnyArray]:
-    """Return a partition, compared with its checksum; `FormatError` or `MissingError` if it is damaged."""
+Memory: TypeAlias = Callable[[int], Bytes]  # returns memory of so many bytes
+
+
+def fresh(nbytes: int) -> Bytes:
+    """Return new memory."""
+    return np.empty(nbytes, np.uint8)
+
+
+def within(memory: Bytes) -> Memory:
+    """Return what gives the begin of `memory`."""
+    return lambda nbytes: memory[:nbytes]
+
+
+def read_partition(store: Store, file: ShuffleFile, partition: int, memory: Memory = fresh) -> dict[str, AnyArray]:
+    """Return a partition in `memory`, compared with its checksum; `FormatError` or `MissingError` if it is damaged."""
     with store.open(file.key) as found:
         entry = found.read(file.entries_at + partition * ENTRY.itemsize, ENTRY.itemsize)
         offset, rows, kind, digest = entry.view(ENTRY)[0].item()
@@ -173,8 +184,7 @@ def read_partition(
         sizes = [-(-nbytes // LINE) * LINE for nbytes in used]
         if not kinds or offset + sum(sizes) > file.entries_at:
             raise FormatError(f"{store.url}: {file.key}: the entry of partition {partition} is not what was written")
-        data = found.read(offset, sum(sizes), None if out is None else out[: sum(sizes)])
-    data.flags.writeable = out is not None
+        data = found.read(offset, sum(sizes), memory(sum(sizes)))
     if xxhash.xxh3_64_intdigest(data.data) != digest:
         raise FormatError(f"{store.url}: {file.key}: partition {partition} is not what was written (checksum)")
     columns, begin = {}, 0
@@ -192,10 +202,8 @@ class ShuffleStore:
         self._files: dict[tuple[str, int], ShuffleFile] = {}
         self._tables: set[str] = set()  # steps whose table was read
 
-    def read(
-        self, step: str, index: int, partition: int, out: npt.NDArray[np.uint8] | None = None
-    ) -> dict[str, AnyArray]:
-        """Return a partition of a task, not to be written to; `LostError` if it is gone or damaged."""
+    def read(self, step: str, index: int, partition: int, memory: Memory = fresh) -> dict[str, AnyArray]:
+        """Return a partition of a task in `memory`; `LostError` if it is gone or damaged."""
         if step not in self._tables:
             self._tables.add(step)
             found = read_table(self._store, self.job, step)
@@ -207,7 +215,7 @@ class ShuffleStore:
             self._files[step, index] = ShuffleFile(**record["shuffle"])
         file = self._files[step, index]
         try:
-            return read_partition(self._store, file, partition, out)
+            return read_partition(self._store, file, partition, memory)
         except (FormatError, MissingError) as error:
             raise LostError(step, index, str(error), file.key) from error
 

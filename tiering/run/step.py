@@ -16,17 +16,17 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
-from functools import lru_cache
-from itertools import pairwise
+from functools import lru_cache, partial
+from itertools import count, pairwise
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from tiering.artifacts.storage import aligned_bytes, storage_errors
+from tiering.artifacts.storage import Bytes, aligned_bytes, storage_errors
 from tiering.errors import InternalError, RefusedError, StorageError, TieringError
 from tiering.run import pieces
-from tiering.run.pieces import Columns, LostError, ShuffleFileWriter, ShuffleStore, TaskRecord
+from tiering.run.pieces import Columns, LostError, Memory, ShuffleFileWriter, ShuffleStore, TaskRecord, fresh
 from tiering.run.store import Store
 from tiering.text.options import spell_flag
 from tiering.text.progress import note
@@ -62,13 +62,27 @@ def plan_digest(step: Step) -> str:
     return pieces.digest_of(step.to_json())
 
 
-_kept = threading.local()  # memory that partitions are read into, by the thread's tasks of one kind of step
+_kept = threading.local()  # buffers of the thread's tasks of one function
 _sharing = threading.Lock()  # so that the first tasks do not make the same at the same time
 
 
 @lru_cache(maxsize=8)
 def _shared(job: str, make: Callable[..., Any], *arguments: Any) -> Any:
     return make(*arguments)
+
+
+class _Buffers:
+    """Memory by slot, which grows."""
+
+    def __init__(self) -> None:
+        self._slots: dict[int, Bytes] = {}
+
+    def get(self, slot: int, nbytes: int) -> Bytes:
+        """Return so many bytes of a slot; what it held is gone."""
+        if slot not in self._slots or self._slots[slot].size < nbytes:
+            self._slots.pop(slot, None)  # before the next is taken
+            self._slots[slot] = aligned_bytes(nbytes)
+        return self._slots[slot][:nbytes]
 
 
 @dataclass
@@ -93,25 +107,32 @@ class TaskContext:
             made: T = _shared(self.shuffle.job, make, *arguments)
             return made
 
-    def read(
-        self, step: str, index: int, partition: int = 0, out: npt.NDArray[np.uint8] | None = None
-    ) -> dict[str, AnyArray]:
-        """Return a partition of an earlier step, perhaps in `out`; `LostError` if it is gone or damaged."""
-        return self.shuffle.read(step, index, partition, out)
+    def read(self, step: str, index: int, partition: int = 0, memory: Memory = fresh) -> dict[str, AnyArray]:
+        """Return a partition of an earlier step, in `memory`; `LostError` if it is gone or damaged."""
+        return self.shuffle.read(step, index, partition, memory)
 
-    def buffer(self, nbytes: int) -> npt.NDArray[np.uint8]:
-        """Return memory to read into, which the thread's next task of this function takes over."""
-        if getattr(_kept, "function", None) != self.function or _kept.memory.size < nbytes:
-            _kept.memory = None  # before the next is taken
-            _kept.function, _kept.memory = self.function, aligned_bytes(nbytes)
-        return _kept.memory  # type: ignore[no-any-return]
+    def buffer(self, nbytes: int, slot: int = 0) -> Bytes:
+        """Return memory that the thread's next task of this function takes over: its pages need not be made again."""
+        return self._buffers().get(slot, nbytes)
 
-    def read_many(self, step: str, places: Iterable[tuple[int, int]]) -> Iterator[dict[str, AnyArray]]:
-        """Return partitions, by task and number, in their order; the next `READERS` are read meanwhile."""
+    def _buffers(self) -> _Buffers:
+        if getattr(_kept, "function", None) != self.function:
+            _kept.function, _kept.buffers = self.function, _Buffers()
+        return _kept.buffers  # type: ignore[no-any-return]
+
+    def read_many(
+        self, step: str, places: Iterable[tuple[int, int]], *, keep: bool = True
+    ) -> Iterator[dict[str, AnyArray]]:
+        """Return partitions, by task and number, in their order; the next `READERS` are read meanwhile.
+
+        Unless they are to `keep`, each is gone when the next is asked for.
+        """
+        slots, buffers = count(), self._buffers()
         with ThreadPoolExecutor(READERS) as pool:
             coming: deque[Future[dict[str, AnyArray]]] = deque()
             for index, partition in places:
-                coming.append(pool.submit(self.read, step, index, partition))
+                memory = fresh if keep else partial(buffers.get, 1 + next(slots) % (READERS + 2))
+                coming.append(pool.submit(self.read, step, index, partition, memory))
                 if len(coming) > READERS:
                     yield coming.popleft().result()
             while coming:

@@ -30,7 +30,6 @@ from tiering.scores.request import Float64Array, TrainSet, list_nodes
 _HERE = "tiering.scores.blocks"
 EDGE_BYTES, LIST_BYTES, NODE_BYTES = 20, 40, 64  # memory of a task for each edge, list and node of its range
 KINDS = 2  # columns of high in-degree, and the others
-_GAP = 128  # bytes between the edges of two bins at most
 
 
 @dataclass(frozen=True)
@@ -195,13 +194,12 @@ def sum_out_edges(context: TaskContext, values: str, active: Sequence[bool] | No
     own = np.ascontiguousarray(edges[before + _bin_at(begin, shift) : before + _bin_at(end, shift)])
     sums = native.BinSums(end - begin, shift, own, params["all_edges"])
     part, cuts = bounds.index(begin), len(bounds) - 1
-    memory = context.buffer(4 * params["most_edges"] + _GAP * (own.size + 1))
     for number, relation in enumerate(params["relations"]):
         tasks = [task for task, (of, _, _) in enumerate(params["lists"]) if of == number]
         for kind in range(KINDS if relation["src"] == node_type else 0):
             for task in tasks:
                 at = 2 * (kind * cuts + part)
-                edges = context.read("blocks", task, at, memory)["edge"]
+                edges = context.read("blocks", task, at, context.buffer)["edge"]
                 if edges.size:
                     adds = active is None or active[number]
                     value = context.read(values, task, kind)["value"] if adds else None

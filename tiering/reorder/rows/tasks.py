@@ -1,10 +1,10 @@
 """Feature rows from the order of their ids to the files of tiers, in tasks.
 
-``fit`` looks at the numbers of a chunk of a table, from which the parameters of a codec follow. ``cut`` takes a chunk by
-range of ranks and file, ``write`` a window of a file of a tier, range after range from all chunks; of a stripe file the
-checksums of its pages become files of their own. Ranges do not cross tiers, begin with a unit, and where rows allow it
-with a block of their file. Memory: `COPIES` times the bytes of a chunk, or of a file's part of a range, and two blocks
-of 64 MiB.
+``fit`` looks at the numbers of a chunk of a table, from which the parameters of a codec follow. ``cut`` takes a chunk
+by range of ranks and file, ``write`` a window of a file of a tier, range after range from all chunks; of a stripe file
+the checksums of its pages become files of their own. Ranges do not cross tiers, begin with a unit, and where rows allow
+it with a block of their file. Memory: `COPIES` times the bytes of a chunk, or of a file's part of a range, and two
+blocks of 64 MiB.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def stripe_rows(context: TaskContext, striping: Striping, ranks: AnyArray, rows:
     own = np.flatnonzero((ranks >= striping.first) & (ranks < striping.end))
     numbers = ranks[own].astype(np.int64) - striping.first
     order, counts, places = striping.order_items(numbers, context.threads)
-    striped = np.empty((own.size, rows.shape[1]), np.uint8)
+    striped = context.buffer(own.size * rows.shape[1]).reshape(own.size, rows.shape[1])
     if striped.size:
         native.gather_rows(rows, own[order], striped, context.threads)
     context.write_all({"place": places, "row": striped}, np.cumsum(counts))
@@ -400,8 +400,9 @@ def write(context: TaskContext) -> None:
 
 
 def _gathered(context: TaskContext, table: Mapping[str, Any], part: int, count: int) -> Bytes:
-    rows = np.empty((count, table["row_bytes"]), np.uint8)
-    for found in context.read_many(f"{table['name']}.cut", ((chunk, part) for chunk in range(table["chunks"]))):
+    rows = context.buffer(count * table["row_bytes"]).reshape(count, table["row_bytes"])
+    places = ((chunk, part) for chunk in range(table["chunks"]))
+    for found in context.read_many(f"{table['name']}.cut", places, keep=False):
         if found["row"].size:
             native.scatter_rows(found["row"], found["place"], 0, rows, context.threads)
     return rows

@@ -115,7 +115,8 @@ def write(context: TaskContext) -> None:
                 out.append(next(iter(context.read(source, part, out.number).values())))
                 continue
             ranks = np.full(bounds[part + 1] - bounds[part], -1, out.file.dtype)
-            for piece in context.read_many(source, ((task, 2 + part) for task in range(params["parts"]))):
+            places = ((task, 2 + part) for task in range(params["parts"]))
+            for piece in context.read_many(source, places, keep=False):
                 ranks[piece["id"] - bounds[part]] = piece["rank"]
             out.append(ranks)
 
