@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from tiering.artifacts.storage import Bytes, aligned_bytes, storage_errors
+from tiering.artifacts.storage import Bytes, storage_errors
 from tiering.errors import InternalError, RefusedError, StorageError, TieringError
 from tiering.run import pieces
 from tiering.run.pieces import Columns, LostError, Memory, ShuffleFileWriter, ShuffleStore, TaskRecord, fresh
@@ -81,7 +81,7 @@ class _Buffers:
         """Return so many bytes of a slot; what it held is gone."""
         if slot not in self._slots or self._slots[slot].size < nbytes:
             self._slots.pop(slot, None)  # before the next is taken
-            self._slots[slot] = aligned_bytes(nbytes)
+            self._slots[slot] = np.empty(nbytes, np.uint8)
         return self._slots[slot][:nbytes]
 
 

@@ -304,7 +304,7 @@ def write_step(name: str, tables: Sequence[TablePlan], cuts: Sequence[Step], fil
     ]
     most = max((tables[table].most(file.tier) for file in files for table in file.tables), default=0)
     params = {"tables": [table.params() for table in tables], "rows": [vars(file) for file in files]}
-    return files_step(name, f"{_HERE}:write", made, params, [cut.name for cut in cuts], (COPIES - 1) * most)
+    return files_step(name, f"{_HERE}:write", made, params, [cut.name for cut in cuts], COPIES * most)
 
 
 def fit_by_tasks(job: Job, name: str, rows: RowLocation, table: EncodedTable) -> Codec:
