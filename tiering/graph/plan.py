@@ -176,7 +176,10 @@ class RelationPlan:
         scratch = (segments - resident) * segment
         if segments and not resident:  # the last one is the first to stay in memory: it may be shorter
             scratch += padded(self.segment(edges - (segments - 1) * chunk)[-1]) - segment
-        return BucketPlan(chunk, segments, resident, runs, counters, piece, fixed + resident * segment, scratch)
+        return BucketPlan(
+            chunk=chunk, segments=segments, resident=resident, runs=runs, counters=counters, piece=piece,
+            memory=fixed + resident * segment, bytes_scratch=scratch,
+        )  # fmt: skip
 
     def copy_memory(self) -> int:
         """Return the peak bytes of a copy: two chunks being read, one being converted, pieces of the file, the rest."""
@@ -225,27 +228,26 @@ class RelationPlan:
         """Return one step in memory, two by way of the disk: the edges are scattered, then sorted."""
         name, edges, plan = relation_key(self.edges.relation), self.edges.num_edges, self.buckets
         written, read = sum(self.written), bytes_on_disk(self.edges.arrays)
-        rest = (written, 0, edges, "edge")
+        step = StepEstimate(name, "in memory", disk_read=read, disk_written=written, amount=edges, unit="edge")
         if self.tasks:
             memory = -(-edges // self.tasks) * self.edge_bytes
-            counts = 16 * self.tasks * min(self.num_dst, BUCKETS)
+            counts = 16 * self.tasks * min(self.num_dst, BUCKETS)  # int64 by chunk and bucket, of `count` and `scatter`
             shuffled = edges * sum(self.parts) + counts + written  # chunks scattered and counted, then ranges sorted
-            return [
-                StepEstimate(name, f"{self.tasks} tasks", memory, read, written, shuffled, edges, "edge", in_store=True)
-            ]
+            return [replace(step, how=f"{self.tasks} tasks", memory=memory, disk_scratch=shuffled, in_store=True)]
         if plan is None:
             indptr = [self.copied.indptr] if self.copied else []
             read = sum(map(uncached_bytes, [*indptr, *self.edges.arrays]))
-            return [StepEstimate(name, "copied", self.copy_memory(), read, *rest)]
+            return [replace(step, how="copied", memory=self.copy_memory(), disk_read=read)]
+        step = replace(step, memory=plan.memory)
         if not plan.bytes_scratch:
-            return [StepEstimate(name, "in memory", plan.memory, read, *rest)]
+            return [step]
         whole = max(1, plan.segments * padded(self.segment(plan.chunk)[-1]))
         how = f"buckets, {plan.bytes_scratch / whole:.0%} on disk"
         if plan.segments > plan.runs:
             how += ", twice"
         return [
-            StepEstimate(name, how, plan.memory, read, 0, plan.bytes_scratch, edges, "edge"),
-            StepEstimate(f"{name} sorted", how, plan.memory, 0, *rest),
+            replace(step, how=how, disk_written=0, disk_scratch=plan.bytes_scratch),
+            replace(step, name=f"{name} sorted", how=how, disk_read=0),
         ]
 
 
@@ -277,7 +279,7 @@ class ImportPlan:
         steps = [step for relation in self.relations for step in relation.steps()]
         features = list(self._features())
         left = {out: self.shape.graph_bytes() + sum(step.disk_written for step in features) + self._name_bytes()}
-        return StageEstimate("import", out, (*steps, self._nodes(), *features), left, base_memory(self.budget))
+        return StageEstimate("import", out, (*steps, self._nodes(), *features), left, held=base_memory(self.budget))
 
     def _name_bytes(self) -> int:
         tables = [data.names for data in self.dataset.nodes.values() if data.names is not None]
@@ -285,22 +287,26 @@ class ImportPlan:
 
     def _nodes(self) -> StepEstimate:
         """Return the step of labels, splits, names and other arrays of the nodes; the manifests."""
-        written = sum(map(self.shape.node_bytes, self.shape.node_types)) + self._name_bytes()
         nodes, read, copied = self.dataset.nodes.values(), 0, 0
         for values in (v for data in nodes for v in (data.labels, *data.splits.values(), *data.extra.values())):
             if values is not None:
                 read += uncached_bytes(values)
                 narrow = values.ndim == 1 and values.dtype.kind in "iu" and values.dtype.itemsize != 8
                 copied = max(copied, 8 * values.size if narrow or not values.flags.c_contiguous else 0)
-        return StepEstimate("nodes", "in memory", copied, read, written, 0, self.shape.num_nodes(), "node")
+        return StepEstimate(
+            "nodes", "in memory", memory=copied, disk_read=read, amount=self.shape.num_nodes(), unit="node",
+            disk_written=sum(map(self.shape.node_bytes, self.shape.node_types)) + self._name_bytes(),
+        )  # fmt: skip
 
     def _features(self) -> Iterator[StepEstimate]:
         """Yield the feature rows that lie in no file to refer to."""
         for node_type, data in self.dataset.nodes.items():
             stream, table = data.features, self.shape.feature_table(node_type)
             if isinstance(stream, FeatureStream) and table is not None:
-                name, memory = f"features of {node_type}", stream.memory + appending_memory(table.bytes)
-                yield StepEstimate(name, stream.how, memory, stream.read, table.bytes, 0, table.rows, "row")
+                yield StepEstimate(
+                    f"features of {node_type}", stream.how, memory=stream.memory + appending_memory(table.bytes),
+                    disk_read=stream.read, disk_written=table.bytes, amount=table.rows, unit="row",
+                )  # fmt: skip
 
 
 def plan_import(

@@ -75,10 +75,12 @@ class ScorePlan:
             memory = need.minimum if self.method.counts else -(-task_bytes(graph) // self.tasks)
             swept = (64 if self.name == "vip" else 32) * (nodes + list_nodes(graph))  # of this sweep and the one before
             shuffled = self._counted(graph) if self.method.counts else 4 * edges + swept
-            how, read = f"{self.tasks} tasks", self._read_bytes(shape)
-            steps = [StepEstimate(self.name, how, memory, read, columns, shuffled, in_store=True)]
-            if self.in_process:
-                steps.append(StepEstimate("prior and weighing", "in memory", need.minimum, 0, 0, 0, edges, "edge"))
+            step = StepEstimate(
+                self.name, f"{self.tasks} tasks", memory=memory, disk_read=self._read_bytes(shape),
+                disk_written=columns, disk_scratch=shuffled, in_store=True,
+            )  # fmt: skip
+            weighing = StepEstimate("prior and weighing", "in memory", memory=need.minimum, amount=edges, unit="edge")
+            steps = (step, weighing) if self.in_process else (step,)
         else:
             scratch = scratch_bytes(graph, request, need) if need.sweeps else 0
             how = "in memory" if not scratch else f"about {scratch / (4 * edges):.0%} of the edges on disk"
@@ -86,13 +88,17 @@ class ScorePlan:
             passing, unit = ((1 + need.sweeps) * edges, "edge") if self.method.edges else (nodes, "node")
             if self.method.counts:
                 passing += request.options.epochs * request.epoch_batches * batch_bounds(graph, request.sampled)[2]
-            steps = [
-                StepEstimate(self.name, how, memory, self._read_bytes(shape), 0, scratch, passing, unit),
-                StepEstimate("columns", "in memory", columns, 0, columns, 0, nodes, "node"),
-            ]
-        converging = [f"at most {need.sweeps} sweeps, fewer where scores stand still before"] * (self.name == "rpr")
-        held, notes = base_memory(request.budget), (*self.notes, *converging)
-        return StageEstimate("score", out, tuple(steps), {out: columns}, held, notes, request.threads)
+            steps = (
+                StepEstimate(
+                    self.name, how, memory=memory, disk_read=self._read_bytes(shape), disk_scratch=scratch,
+                    amount=passing, unit=unit,
+                ),
+                StepEstimate("columns", "in memory", memory=columns, disk_written=columns, amount=nodes, unit="node"),
+            )  # fmt: skip
+        held, notes = base_memory(request.budget), tuple(self.notes)
+        if self.name == "rpr":
+            notes += (f"at most {need.sweeps} sweeps, fewer where scores stand still before",)
+        return StageEstimate("score", out, steps, {out: columns}, held=held, notes=notes, threads=request.threads)
 
     def _counted(self, graph: SizedGraph) -> int:
         """Return the most bytes in which tasks count nodes and lists that batches read."""
