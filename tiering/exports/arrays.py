@@ -27,7 +27,7 @@ from tiering.formats.shape import EdgeShape, GraphShape
 from tiering.formats.tier_rows import TierRows
 from tiering.memory import Budget
 from tiering.reorder.adjacency import OldRelation, write_relation
-from tiering.reorder.arrays import SIZES, NodeWindows, Rows, Sizes
+from tiering.reorder.arrays import SIZES, NodeWindows, PieceSizes, Rows
 from tiering.reorder.plan import ReorderPlan
 from tiering.reorder.rows import PermutedRows, minimum_memory, plan_rows
 from tiering.run.plan import StageEstimate, StepEstimate, base_memory
@@ -133,9 +133,9 @@ class ExportPlan:
     def _is_ordered(self, table: Rows) -> bool:
         return (table.row_order == "rank") == (self.order == "rank")
 
-    def _sizes(self, table: Rows) -> Sizes:
+    def _sizes(self, table: Rows) -> PieceSizes:
         """Return the sizes of pieces in which rows are read: small tables need little memory."""
-        return Sizes(chunk=max(1, min(PIECE_BYTES if self._is_ordered(table) else _CHUNK_BYTES, table.bytes)))
+        return PieceSizes(chunk=max(1, min(PIECE_BYTES if self._is_ordered(table) else _CHUNK_BYTES, table.bytes)))
 
     def _held(self, name: str, table: Rows) -> int:
         """Return the memory of rows in addition to what `tiering.reorder.rows` plans, in bytes."""

@@ -1,9 +1,10 @@
-"""How a relation becomes CSC: by buckets, in memory or by way of the disk, or copied; what that takes of both."""
+"""How a relation becomes CSC: by buckets, in memory or by way of the disk, or copied; memory and disk of each way."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
@@ -50,10 +51,7 @@ SIZES = SortSizes()
 
 def line_up(count: int, items: tuple[int, ...]) -> list[int]:
     """Return where arrays of `count` items begin, one after the other at whole lines, and where the last one ends."""
-    ends = [0]
-    for item in items:
-        ends.append(ends[-1] + -(-count * item // LINE) * LINE)
-    return ends
+    return list(accumulate((-(-count * item // LINE) * LINE for item in items), initial=0))
 
 
 @dataclass(frozen=True)
@@ -98,7 +96,7 @@ class RelationPlan:
         values = next(sized.values for sized in shape.edges if sized.relation == edges.relation)
         plan = cls(edges, shape.num_nodes(edges.relation[0]), shape.num_nodes(edges.relation[2]), values, sizes)
         nbytes = edges.num_edges * plan.edge_bytes
-        if carrier is None or plan.copied or not carrier.cuts(nbytes):
+        if carrier is None or plan.copied or not carrier.uses_tasks(nbytes):
             return plan
         return replace(plan, tasks=carrier.grid.parts(nbytes))
 
@@ -133,7 +131,7 @@ class RelationPlan:
 
     @property
     def parts(self) -> tuple[int, ...]:
-        """Bytes of what is scattered of an edge: its record, and each value."""
+        """Bytes that are scattered for an edge: its record, and each value."""
         return (native.scattered_bytes(self.num_src), *self.item_bytes)
 
     @property
@@ -159,19 +157,21 @@ class RelationPlan:
         edges, width, parts, arrays = self.edges.num_edges, sum(self.parts), len(self.parts), self.edges.arrays
         read_bytes = buffer_bytes(arrays, cached=True)
         read_bytes += sum(4 * array.dtype.itemsize for array in arrays if not isinstance(array, np.ndarray))
-        minimum = max(1, min(sizes.min_chunk, (8 << 20) // (width + read_bytes // 2)))
+        minimum = max(1, min(sizes.min_chunk, (8 << 20) // (width + read_bytes // 2)))  # 8 MiB, read and scattered
+        # Of `spent` a segment takes up to 1/16, what is read of a chunk 1/4, the paddings of an input and the counters
+        # 1/16 each, a piece of every file 1/64 together. Fewest runs: 32, or 384 parts of runs, 4.5 MiB of padding.
         chunk = _clip(minimum, spent // (16 * width + 4 * read_bytes), sizes.max_chunk)
         chunk = max(1, min(chunk, edges))
         segments = -(-edges // chunk)
         runs = _clip(min(sizes.runs, max(32, 384 // parts)), spent // (16 * parts * RUN_PADDING), sizes.runs)
-        counters = min(_clip(4 << 20, spent // 16, 64 << 20), 16 * segments * sizes.buckets)
+        counters = min(_clip(4 << 20, spent // 16, 64 << 20), 16 * segments * sizes.buckets)  # two int64 each
         piece = 1 << _clip(18, (spent // (64 * len(self.written))).bit_length() - 1, PIECE_BYTES.bit_length() - 1)
         segment = padded(self.segment(chunk)[-1])
         inputs = self.input_bytes(chunk, min(runs, segments))
         offsets, margin = 8 * self.offsets, min(sizes.margin, (4 << 20) + 16 * edges)
         files = sum(appending_memory(nbytes, piece) for nbytes in self.written)
         fixed = 2 * segment + max(chunk * read_bytes, 2 * inputs + chunk * self.order_bytes)
-        fixed += 2 * counters + offsets + files + margin
+        fixed += 2 * counters + offsets + files + margin  # buckets that are scattered once more have half the counters
         resident = _clip(0, min((room - fixed) // segment, int(sizes.resident * segments)), segments)
         scratch = (segments - resident) * segment
         if segments and not resident:  # the last one is the first to stay in memory: it may be shorter
@@ -198,7 +198,7 @@ class RelationPlan:
 
     @property
     def copied(self) -> ColumnIds | None:
-        """Lists by destination, which are what is to be written; ``None``: the edges come otherwise."""
+        """Lists by destination, which the files copy; ``None``: the edges come in another order."""
         return None if as_lists(self.edges.src) or self.edges.time is not None else as_lists(self.edges.dst)
 
     @property
@@ -313,7 +313,7 @@ def plan_import(
     dataset: Dataset, budget: Budget, *, edge_ids: bool = False, sizes: SortSizes = SIZES, out: Path | None = None,
     carrier: Carrier | None = None,
 ) -> ImportPlan:  # fmt: skip
-    """Plan an import; a `carrier` takes what is large and not just copied. `BudgetError`: too little memory."""
+    """Plan an import; a `carrier` runs large relations that are not just copied. `BudgetError`: too little memory."""
     shape = GraphShape.of_dataset(dataset, edge_ids=edge_ids, path=out or Path())
     cut = [RelationPlan.of(edges, shape, sizes, carrier) for edges in dataset.edges]
     for plan in cut:

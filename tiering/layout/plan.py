@@ -107,7 +107,7 @@ class LayoutPlan:
 
     def choose_carrier(self, carrier: Carrier | None, budget: Budget) -> Carrier | None:
         """Return the carrier if it cuts the rows into tasks; otherwise the budget must suffice for moving them here."""
-        if carrier is not None and carrier.cuts(tables_task_bytes(self.tables)):
+        if carrier is not None and carrier.uses_tasks(tables_task_bytes(self.tables)):
             return carrier
         budget.require(self.least_memory(), "rows on their way, and files being written,")
         return None

@@ -39,8 +39,7 @@ def reorder_steps(
     """Yield the steps in the order of the run; `tables` are written again, no tasks rank node types of `pinned`."""
 
     def cut(kind: str, key: Any, nbytes: int) -> ReorderStep:
-        by_tasks = carrier is not None and carrier.cuts(nbytes)
-        return ReorderStep(kind, key, nbytes, carrier if by_tasks else None)
+        return ReorderStep(kind, key, nbytes, carrier if carrier is not None and carrier.uses_tasks(nbytes) else None)
 
     for name in graph.node_types:
         yield cut("order", name, 0 if name in pinned else graph.num_nodes(name) * NODE_BYTES)

@@ -15,14 +15,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import xxhash
 
-from tiering.artifacts.storage import LINE
+from tiering.artifacts.storage import LINE, AnyArray, Bytes
 from tiering.errors import FormatError, InternalError, MissingError, TieringError
 from tiering.run.store import ObjectWriter, Store
 
-AnyArray = npt.NDArray[Any]
 Columns = Mapping[str, AnyArray]
 TaskRecord = dict[str, Any]
 """The record of a finished task: small facts, its shuffle file, the artifact file that it wrote."""
@@ -151,19 +149,16 @@ class ShuffleFileWriter:
     def finish(self) -> ShuffleFile:
         """Write the entries; return the description of the file, which is valid once the object is closed."""
         entries = np.array(self.entries, ENTRY)
-        digest = xxhash.xxh3_64_hexdigest(entries.tobytes())
-        file = ShuffleFile(self.key, entries.size, self.kinds, self.at, digest)
+        file = ShuffleFile(self.key, entries.size, self.kinds, self.at, xxhash.xxh3_64_hexdigest(entries.tobytes()))
         self._write(entries.view(np.uint8))
         return file
 
-    def _write(self, data: npt.NDArray[np.uint8]) -> None:
+    def _write(self, data: Bytes) -> None:
         self.out.write(data)
         self.at += data.size
 
 
-def read_partition(
-    store: Store, file: ShuffleFile, partition: int, out: npt.NDArray[np.uint8] | None = None
-) -> dict[str, AnyArray]:
+def read_partition(store: Store, file: ShuffleFile, partition: int, out: Bytes | None = None) -> dict[str, AnyArray]:
     """Return a partition, compared with its checksum; `FormatError` or `MissingError` if it is damaged."""
     with store.open(file.key) as found:
         entry = found.read(file.entries_at + partition * ENTRY.itemsize, ENTRY.itemsize)
@@ -192,9 +187,7 @@ class ShuffleStore:
         self._files: dict[tuple[str, int], ShuffleFile] = {}
         self._tables: set[str] = set()  # steps whose table was read
 
-    def read(
-        self, step: str, index: int, partition: int, out: npt.NDArray[np.uint8] | None = None
-    ) -> dict[str, AnyArray]:
+    def read(self, step: str, index: int, partition: int, out: Bytes | None = None) -> dict[str, AnyArray]:
         """Return a partition of a task, not to be written to; `LostError` if it is gone or damaged."""
         if step not in self._tables:
             self._tables.add(step)
