@@ -14,7 +14,7 @@ from toy_datasets import chain, tree_bytes
 import tiering
 from tiering.errors import InputError
 from tiering.exports import arrays
-from tiering.reorder.arrays import Sizes
+from tiering.reorder.arrays import PieceSizes
 
 DTYPES = [["int8"], ["float8_e4m3"], ["bfloat16", "paper=int8"], ["float16", "author=float32"]]
 
@@ -51,7 +51,7 @@ def test_rows_are_decoded_by_default_and_as_they_are_when_asked(layout, tmp_path
     toy, made = layout
     if small:
         monkeypatch.setattr(arrays, "PIECE_BYTES", 64)
-        monkeypatch.setattr(arrays.ExportPlan, "_sizes", lambda *_: Sizes(chunk=700, free=0))
+        monkeypatch.setattr(arrays.ExportPlan, "_sizes", lambda *_: PieceSizes(chunk=700, free=0))
     plain = tiering.export_layout(made, tmp_path / "plain", original_order=original)
     stored = tiering.export_layout(made, tmp_path / "stored", original_order=original, stored=True)
     for name, table in toy.tables.items():

@@ -103,12 +103,12 @@ def test_the_document_is_what_its_schema_says(prepared, export, repository):
 
 def test_files_are_the_same_for_any_memory_and_threads(prepared, export, tmp_path, monkeypatch):
     from tiering.exports import arrays
-    from tiering.reorder.arrays import Sizes
+    from tiering.reorder.arrays import PieceSizes
 
     expected = export(prepared.layout, True).path
     monkeypatch.setattr(arrays, "PIECE_BYTES", 64)
     monkeypatch.setattr(arrays, "_COLUMNS", 3)
-    monkeypatch.setattr(arrays.ExportPlan, "_sizes", lambda *_: Sizes(chunk=50))
+    monkeypatch.setattr(arrays.ExportPlan, "_sizes", lambda *_: PieceSizes(chunk=50))
     out = tmp_path / "again" / expected.name
     made = tiering.export_layout(prepared.layout, out, original_order=True, threads=3)
     assert tree_bytes(made.path) == tree_bytes(expected)

@@ -19,7 +19,7 @@ from tiering.artifacts import checksum
 from tiering.errors import FormatError, StorageError
 from tiering.formats.encoded_rows import EncodedTable
 from tiering.layout import writer
-from tiering.reorder.arrays import Sizes
+from tiering.reorder.arrays import PieceSizes
 from tiering.reorder.rows import permute
 
 DTYPES = ["int8", "author=float16", f"{EDGES}=float8_e4m3", "venue=bfloat16"]
@@ -41,7 +41,7 @@ def lay_out(reordered, folder, way="gather", monkeypatch=None, **options):
     if "tasks" in way:
         options["cluster"] = ClusterOptions(shards=WAYS[way])
     elif WAYS[way]:
-        monkeypatch.setattr(permute, "SIZES", Sizes(chunk=2000, free=0))
+        monkeypatch.setattr(permute, "SIZES", PieceSizes(chunk=2000, free=0))
         monkeypatch.setattr(writer, "parse_memory", lambda _: Leaves(WAYS[way], "test"))
         monkeypatch.setattr(Leaves, "without", lambda self, _: self)
     disks = [folder / name for name in ("a", "b")]
@@ -114,7 +114,7 @@ def test_losses_are_those_that_numpy_finds(made, expected):
 def test_it_goes_on_wherever_it_stopped(made, tmp_path, monkeypatch):
     """In the fit, after it, between rows: the same bytes; what was fitted is not fitted again."""
     monkeypatch.setattr(checksum, "BLOCK_BYTES", 4096)
-    monkeypatch.setattr("tiering.reorder.rows.permute.SIZES", Sizes(chunk=5000))
+    monkeypatch.setattr("tiering.reorder.rows.permute.SIZES", PieceSizes(chunk=5000))
     folder, fitted, fit = tmp_path / "run", [], EncodedTable.fit
 
     def watched(self, threads):

@@ -15,7 +15,7 @@ from tiering.artifacts import checksum
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import InputError, StorageError
 from tiering.pipeline import layout as write_layout
-from tiering.reorder.arrays import Sizes
+from tiering.reorder.arrays import PieceSizes
 from tiering.reorder.rows import PermutedRows
 
 OPTIONS = {"gpu": "15%", "peer": "3x9%", "cpu": "20%"}
@@ -24,7 +24,7 @@ OPTIONS = {"gpu": "15%", "peer": "3x9%", "cpu": "20%"}
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     monkeypatch.setattr(checksum, "BLOCK_BYTES", 4096)
-    monkeypatch.setattr("tiering.reorder.rows.permute.SIZES", Sizes(chunk=5000))
+    monkeypatch.setattr("tiering.reorder.rows.permute.SIZES", PieceSizes(chunk=5000))
 
 
 @pytest.fixture

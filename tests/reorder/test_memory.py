@@ -26,7 +26,7 @@ from tiering.graph.build import build_graph
 from tiering.memory import Budget, own_memory
 from tiering.reorder import rank
 from tiering.reorder.adjacency import RelabelSizes
-from tiering.reorder.arrays import NodeWindows, Sizes
+from tiering.reorder.arrays import NodeWindows, PieceSizes
 from tiering.reorder.graph import reorder_graph
 from tiering.reorder.rank import nodes_per_run, sort_bytes
 from tiering.reorder.rows import minimum_memory
@@ -34,7 +34,7 @@ from tiering.reorder.rows import minimum_memory
 MIB = 1 << 20
 
 
-SMALL = Sizes(block=1024, entries=400, nodes=100, node_bytes=10, scores=12, min_ranked=20, chunk=4096, free=0)
+SMALL = PieceSizes(block=1024, entries=400, nodes=100, node_bytes=10, scores=12, min_ranked=20, chunk=4096, free=0)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from toy_datasets import Leaves
 from tiering import native
 from tiering.formats.features import FeatureTable
 from tiering.memory import own_memory, parse_memory
-from tiering.reorder.arrays import Sizes
+from tiering.reorder.arrays import PieceSizes
 from tiering.reorder.rank import ScoreRanges, descending_keys
 from tiering.reorder.rows import PermutedRows
 from tiering.reorder.rows.permute import BUFFERS
@@ -40,8 +40,8 @@ def inverse(order):
     return found
 
 
-SMALL = Sizes(chunk=4096, free=0)
-NO_CACHE = Sizes(free=0)
+SMALL = PieceSizes(chunk=4096, free=0)
+NO_CACHE = PieceSizes(free=0)
 
 
 def tight(window: int) -> Leaves:
@@ -61,7 +61,7 @@ def test_every_strategy_gives_the_same_rows(rows, row_bytes, windows, cuts, mult
         table, content, order = make_table(folder, rows, row_bytes, offset, seed)
         bounds = sorted({0, rows, *(min(cut, rows) for cut in cuts)})
         room = -(-rows // windows) * row_bytes
-        for sizes, left in ((Sizes(chunk=4096, free=1 << 60), 0), (SMALL, room)):
+        for sizes, left in ((PieceSizes(chunk=4096, free=1 << 60), 0), (SMALL, room)):
             budget = Leaves(left + BUFFERS * max(4096, row_bytes), "test")
             options = {"budget": budget, "scratch": folder / "scratch", "threads": threads, "sizes": sizes}
             with PermutedRows(table, order, inverse(order), **options) as source:
@@ -122,7 +122,7 @@ few_scores = hnp.arrays(np.float64, st.integers(0, 300), elements=st.sampled_fro
 @settings(max_examples=80)
 @given(scores=st.one_of(any_scores, few_scores), piece=st.integers(1, 80), bins=st.sampled_from([2, 7, 4096]))
 def test_pieces_are_the_order(scores, piece, bins):
-    pieces = list(ScoreRanges(scores, piece, 2, Sizes(score_bins=bins)).pieces())
+    pieces = list(ScoreRanges(scores, piece, 2, PieceSizes(score_bins=bins)).pieces())
     found = np.concatenate([np.empty(0, np.int32), *pieces])
     assert found.dtype == np.int32
     np.testing.assert_array_equal(found, native.sort_by_score(scores, 2))
@@ -138,11 +138,11 @@ def test_keys_ascend_as_scores_fall(scores):
 
 def test_chunks():
     scores = np.random.default_rng(0).zipf(1.5, 3000).astype(float)
-    ranges = ScoreRanges(scores, 200, 1, Sizes(scores=100))
+    ranges = ScoreRanges(scores, 200, 1, PieceSizes(scores=100))
     np.testing.assert_array_equal(np.concatenate(list(ranges.pieces())), native.sort_by_score(scores, 1))
     close = np.random.default_rng(1).permutation(1000).view(np.float64)  # the least numbers, one after the other
     for bins in (2, 7):
-        found = np.concatenate(list(ScoreRanges(close, 90, 1, Sizes(scores=100, score_bins=bins)).pieces()))
+        found = np.concatenate(list(ScoreRanges(close, 90, 1, PieceSizes(scores=100, score_bins=bins)).pieces()))
         np.testing.assert_array_equal(found, native.sort_by_score(close, 1))
     scores[2345] = np.nan
     with pytest.raises(ValueError, match="the score of node 2345 is NaN"):

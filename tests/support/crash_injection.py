@@ -245,7 +245,7 @@ def _no_rings() -> None:
 def _small_rows() -> None:
     from tiering.reorder.rows import permute
 
-    permute.SIZES = permute.Sizes(chunk=8192)
+    permute.SIZES = permute.PieceSizes(chunk=8192)
 
 
 def _windows() -> None:

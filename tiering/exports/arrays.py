@@ -27,7 +27,7 @@ from tiering.formats.shape import EdgeShape, GraphShape
 from tiering.formats.tier_rows import TierRows
 from tiering.memory import Budget
 from tiering.reorder.adjacency import OldRelation, write_relation
-from tiering.reorder.arrays import SIZES, NodeWindows, Rows, Sizes
+from tiering.reorder.arrays import SIZES, NodeWindows, PieceSizes, Rows
 from tiering.reorder.plan import ReorderPlan
 from tiering.reorder.rows import PermutedRows, minimum_memory, plan_rows
 from tiering.run.plan import StageEstimate, StepEstimate, base_memory
@@ -127,15 +127,15 @@ class ExportPlan:
     def stage(self, out: Path) -> StageEstimate:
         """Return the steps of writing the export."""
         written = {out: sum(step.disk_written for step in self._steps)}
-        steps, memory = tuple(self._steps), base_memory(self._budget)
-        return StageEstimate("export", out, steps, written, memory, threads=self._threads)
+        steps, held = tuple(self._steps), base_memory(self._budget)
+        return StageEstimate("export", out, steps, written, held=held, threads=self._threads)
 
     def _is_ordered(self, table: Rows) -> bool:
         return (table.row_order == "rank") == (self.order == "rank")
 
-    def _sizes(self, table: Rows) -> Sizes:
+    def _sizes(self, table: Rows) -> PieceSizes:
         """Return the sizes of pieces in which rows are read: small tables need little memory."""
-        return Sizes(chunk=max(1, min(PIECE_BYTES if self._is_ordered(table) else _CHUNK_BYTES, table.bytes)))
+        return PieceSizes(chunk=max(1, min(PIECE_BYTES if self._is_ordered(table) else _CHUNK_BYTES, table.bytes)))
 
     def _held(self, name: str, table: Rows) -> int:
         """Return the memory of rows in addition to what `tiering.reorder.rows` plans, in bytes."""
@@ -147,9 +147,9 @@ class ExportPlan:
         self.arrays.append(ExportedArray(name, stored or dtype, shape, append))
         return {"path": f"{name}.npy", "dtype": dtype, "stored": stored or dtype, "shape": list(shape)}
 
-    def _add_step(self, first: int, name: str, how: str, memory: int, read: int, scratch: int, *amount: Any) -> None:
+    def _add_step(self, first: int, name: str, how: str, **fields: Any) -> None:
         written = sum(array.bytes for array in self.arrays[first:])
-        self._steps.append(StepEstimate(name, how, memory, read, written, scratch, *amount))
+        self._steps.append(StepEstimate(name, how, disk_written=written, **fields))
 
     def _add_relation(self, edges: EdgeShape, shape: GraphShape) -> Entry:
         """Add the edges of a relation as pairs, sorted by destination, and the values along them."""
@@ -181,8 +181,10 @@ class ExportPlan:
         if self._restored:
             steps = ReorderPlan(shape, self._budget, self._threads).relation(edges)
             how, scratch, memory = "relabelled", stored, max(memory, *(step.memory for step in steps))
-        read = round(stored * edges.uncached)
-        self._add_step(begin, relation_key(relation), how, memory, read, scratch, edges.num_edges, "edge")
+        self._add_step(
+            begin, relation_key(relation), how, memory=memory, disk_read=round(stored * edges.uncached),
+            disk_scratch=scratch, amount=edges.num_edges, unit="edge",
+        )  # fmt: skip
         ends = {"src": source, "name": name, "dst": destination, "num_edges": edges.num_edges}
         return {**ends, "edge_index": edge_index, "data": values}
 
@@ -245,7 +247,8 @@ class ExportPlan:
             nodes["splits"][split] = add_split(f"{split}_idx", ids, new_ids if self._restored else None)
             if labels is not None:
                 nodes["seed_labels"][split] = add_split(f"{split}_labels", ids, labels)
-        self._add_step(begin, f"nodes of {node_type}", "copied", COPY_MEMORY, 0, 0, nodes["num_nodes"], "node")
+        name, count = f"nodes of {node_type}", nodes["num_nodes"]
+        self._add_step(begin, name, "copied", memory=COPY_MEMORY, amount=count, unit="node")
         return nodes
 
     def _append_nodes(self, file: FileWriter, _: Any, array: AnyArray, new_ids: AnyArray | None) -> Iterator[int]:
@@ -266,8 +269,10 @@ class ExportPlan:
         for key, values in form.parameters.items():
             append = partial(self._append_nodes, array=values, new_ids=None)
             entry[key] = self._add(f"{name}_{key}", values.dtype.name, values.shape, append)
-        costs = (rows.memory + held, rows.disk_read(table), rows.bytes_scratch)
-        self._add_step(begin, f"features of {node_type}", rows.how, *costs, table.rows, "row")
+        self._add_step(
+            begin, f"features of {node_type}", rows.how, memory=rows.memory + held, disk_read=rows.disk_read(table),
+            disk_scratch=rows.bytes_scratch, amount=table.rows, unit="row",
+        )  # fmt: skip
         return entry
 
     def _append_rows(

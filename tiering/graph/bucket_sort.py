@@ -55,28 +55,38 @@ def edge_chunks(relation: RelationPlan, step: int) -> Iterator[Chunk]:
 class Scattered:
     """Edges by bucket of consecutive columns, segment by segment."""
 
+    level: int  # 0: the whole edge list; a bucket of it that is scattered once more is one deeper
     columns: range
     shift: int
-    first: int  # edges of buckets below were dropped
+    first_bucket: int  # edges of buckets below were dropped
     counts: Int64Array  # edges by segment and bucket
     begins: Int64Array  # by segment and bucket, edges of the segment in buckets before
     places: Int64Array  # by segment and part, where it begins: in memory, or in the file
     resident: npt.NDArray[np.bool_]  # segments in memory
     file: SegmentFile | None
     reader: native.StreamReader | None = None
+    hub: tuple[int, int] | None = None  # column and first entry of the list whose parts by time are the columns
 
     def columns_of(self, first: int, end: int) -> range:
         """Return the columns of the buckets [first, end)."""
         return self.columns[first << self.shift : end << self.shift]
 
 
-class Unit(NamedTuple):
+class BucketRange(NamedTuple):
     """Buckets [first, end) that are sorted together, or one that cannot be sorted as it is."""
 
     first: int
     end: int
     edges: int
     sortable: bool
+
+
+class RunRequest(NamedTuple):
+    """Runs of buckets that a reader brings into one of the two inputs; others lie in memory already."""
+
+    begin: int  # where the input begins in memory
+    places: Int64Array  # by part and segment, where the run begins: in memory, or in the file if it is `stored`
+    stored: npt.NDArray[np.bool_]  # by part and segment, whether the run is read from the file
 
 
 def write_by_buckets(
@@ -116,23 +126,22 @@ class _BucketSort:
         self.memory = aligned_bytes(resident + 2 * self.segment + 2 * inputs)  # given by the system as it is used
         self.outputs = [slice(at, at + self.segment) for at in (resident, resident + self.segment)]
         self.inputs = [slice(at, at + inputs) for at in (resident + 2 * self.segment, self.memory.size - inputs)]
-        self.offsets, self.input = np.empty(relation.offsets, np.int64), 0
+        self.offsets, self.input = np.empty(relation.offsets, np.int64), 0  # input of the last request
         self.entry, self.order = 0, relation.order
-        self.hub: tuple[int, int] | None = None  # column and first entry of a list that is cut by time
 
     def run(self, chunks: Iterator[Chunk]) -> None:
         """Scatter the edge list, sort the buckets, and write."""
         edges, step = self.relation.edges.num_edges, self.plan.chunk
         lengths = [min(step, edges - first) for first in range(0, edges, step)]
         whole = self._scatter(chunks, range(self.relation.num_dst), lengths)
-        self.entry = int(whole.counts[:, : whole.first].sum())
+        self.entry = int(whole.counts[:, : whole.first_bucket].sum())
         with progress(edges, "sort", "edge", scale=True) as self.bar:
             self.bar.update(self.entry)
             self._sort(whole)
         self.files[0].append(np.array([edges], np.int64), 8 * self.relation.num_dst)
 
     def _scatter(self, chunks: Iterator[Chunk], columns: range, lengths: list[int], level: int = 0) -> Scattered:
-        """Send the edges of `columns` to their buckets; the whole edge list is level 0, a part of it is deeper."""
+        """Send the edges of `columns`, which come in chunks of `lengths`, to their buckets; `level`: of the result."""
         shift = self._shift(sum(lengths), len(columns), len(lengths), level)
         first = self._first_column() >> shift if level == 0 else 0
         kept = np.arange(len(lengths) + 1) * (self.plan.resident if level == 0 else 0) // max(1, len(lengths))
@@ -162,7 +171,7 @@ class _BucketSort:
             behind.finish()
         begins = np.zeros((counts.shape[0], counts.shape[1] + 1), np.int64)
         np.cumsum(counts[:, first:], 1, out=begins[:, first + 1 :])
-        return Scattered(columns, shift, first, counts, begins, places, resident, file)
+        return Scattered(level, columns, shift, first, counts, begins, places, resident, file)
 
     def _shift(self, edges: int, columns: int, segments: int, level: int) -> int:
         """Return the columns of a bucket, a power of two; few buckets where each is scattered once more."""
@@ -191,38 +200,35 @@ class _BucketSort:
         self.stack.callback(file.remove)
         return file
 
-    def _sort(self, scattered: Scattered, level: int = 0) -> None:
+    def _sort(self, scattered: Scattered) -> None:
         """Append the buckets to the files: those read ahead are sorted while those before are written."""
-        units = list(self._units(scattered))
-        ahead = False
-        for unit, following in zip_longest(units, units[1:]):
-            if not unit.sortable:
-                self._take_apart(scattered, unit, level)
+        ranges, request = list(self._bucket_ranges(scattered)), None
+        for buckets, following in zip_longest(ranges, ranges[1:]):
+            if not buckets.sortable:
+                self._take_apart(scattered, buckets)
                 continue
-            if not ahead:
-                self._ask(scattered, unit.first, unit.end)
-            places = self._arrived(scattered)
-            ahead = following is not None and following.sortable
-            if ahead:
-                self._ask(scattered, following.first, following.end)
-            columns = scattered.columns_of(unit.first, unit.end)
-            outs = self._outs(unit.edges)
+            places = self._finish_read(scattered, request or self._start_read(scattered, buckets.first, buckets.end))
+            request = None
+            if following is not None and following.sortable:
+                request = self._start_read(scattered, following.first, following.end)
+            columns = scattered.columns_of(buckets.first, buckets.end)
+            outs = self._outs(buckets.edges)
             offsets = self.offsets[: len(columns)]
-            counts = np.ascontiguousarray(scattered.counts[:, unit.first : unit.end])
+            counts = np.ascontiguousarray(scattered.counts[:, buckets.first : buckets.end])
             native.sort_runs(
                 self.memory, places, counts, self.items[1:], len(columns), scattered.shift, self.relation.num_src,
                 self.entry, offsets, outs, self.threads,
             )  # fmt: skip
-            if self.order is not None and unit.edges:
-                starts = np.zeros(1, np.int64) if self.hub else offsets - self.entry
+            if self.order is not None and buckets.edges:
+                starts = np.zeros(1, np.int64) if scattered.hub else offsets - self.entry
                 self.order.apply(starts, outs, columns.start, self.threads)
-            self._emit(columns.start, offsets, outs, unit.edges)
+            self._emit(scattered, columns.start, offsets, outs, buckets.edges)
 
-    def _units(self, scattered: Scattered) -> Iterator[Unit]:
+    def _bucket_ranges(self, scattered: Scattered) -> Iterator[BucketRange]:
         """Yield the buckets that are taken together: at most a chunk of edges, and of columns."""
         ends = np.concatenate([[0], np.cumsum(scattered.counts.sum(0))])
         together = max(1, self.sizes.columns >> scattered.shift)
-        first, stop = scattered.first, ends.size - 1
+        first, stop = scattered.first_bucket, ends.size - 1
         while first < stop:
             end = int(np.searchsorted(ends, ends[first] + self.plan.chunk, "right")) - 1
             end = max(first + 1, min(end, first + together, stop))
@@ -230,46 +236,44 @@ class _BucketSort:
             sortable = edges <= self.plan.chunk and columns <= self.sizes.columns
             if not sortable or len(scattered.resident) > self.plan.runs:
                 sortable, end = False, first + 1
-            yield Unit(first, end, int(ends[end] - ends[first]), sortable)
+            yield BucketRange(first, end, int(ends[end] - ends[first]), sortable)
             first = end
 
-    def _take_apart(self, scattered: Scattered, unit: Unit, level: int) -> None:
+    def _take_apart(self, scattered: Scattered, bucket: BucketRange) -> None:
         """Write a bucket that cannot be sorted as it is: empty, a single column, or scattered once more.
 
         A single column is scattered by time, and its parts are sorted, if it is to be put in order.
         """
-        columns, hub = scattered.columns_of(unit.first, unit.end), self.hub
-        if unit.edges == 0 and hub is not None:
-            return
-        if unit.edges == 0:
-            for begin in range(columns.start, columns.stop, self.sizes.columns):
+        columns, hub = scattered.columns_of(bucket.first, bucket.end), scattered.hub
+        if bucket.edges == 0:
+            for begin in range(columns.start, columns.stop, self.sizes.columns) if hub is None else ():
                 outs = self._outs(0)
                 offsets = self.offsets[: columns.stop - begin]
                 offsets[:] = self.entry
-                self._emit(begin, offsets, outs, 0)
+                self._emit(scattered, begin, offsets, outs, 0)
             return
-        groups = list(self._groups(scattered, unit.first))
+        groups = list(self._groups(scattered, bucket.first))
         cuts = None
         if len(columns) == 1:
             if self.order is not None:
-                values = (chunk.values for chunk in self._packed(scattered, unit.first, groups))
+                values = (chunk.values for chunk in self._packed(scattered, bucket.first, groups))
                 cuts = self.order.splitters(values, columns.start)
             if cuts is None:
-                self._copy(columns.start, self._packed(scattered, unit.first, groups))
+                self._copy(scattered, columns.start, self._packed(scattered, bucket.first, groups))
                 return
-            self.hub, columns = hub or (columns.start, self.entry), range(cuts.size + 1)
-        chunks = self._packed(scattered, unit.first, groups)
+            hub, columns = hub or (columns.start, self.entry), range(cuts.size + 1)
+        chunks = self._packed(scattered, bucket.first, groups)
         if cuts is not None and self.order is not None:
             chunks = _by_time(chunks, self.order, cuts)
-        part = self._scatter(chunks, columns, [edges for _, edges in groups], level + 1)
+        part = self._scatter(chunks, columns, [edges for _, edges in groups], scattered.level + 1)
+        part.hub = hub
         scattered.reader = None
-        self._sort(part, level + 1)
+        self._sort(part)
         part.reader = None
         if part.file is not None:
             part.file.remove()
-        self.hub = hub
 
-    def _copy(self, column: int, chunks: Iterator[Chunk]) -> None:
+    def _copy(self, scattered: Scattered, column: int, chunks: Iterator[Chunk]) -> None:
         """Copy the edges of a single column, which are in order."""
         begin = self.entry
         for chunk in chunks:
@@ -280,7 +284,7 @@ class _BucketSort:
             for out, values in zip(outs[1:], chunk.values, strict=True):
                 assert values is not None
                 out.reshape(values.shape)[:] = values
-            self._emit(column, offsets, outs, chunk.src.size)
+            self._emit(scattered, column, offsets, outs, chunk.src.size)
 
     def _groups(self, scattered: Scattered, bucket: int) -> Iterator[tuple[slice, int]]:
         """Yield segments whose runs of a bucket are read together, and how many edges these have."""
@@ -296,11 +300,11 @@ class _BucketSort:
 
     def _packed(self, scattered: Scattered, bucket: int, groups: list[tuple[slice, int]]) -> Iterator[Chunk]:
         """Yield a bucket as an edge list, columns counted from its first; a chunk is valid until the next but one."""
-        self._ask(scattered, bucket, bucket + 1, groups[0][0])
+        request = self._start_read(scattered, bucket, bucket + 1, groups[0][0])
         for number, (segments, edges) in enumerate(groups):
-            begin, places = self.inputs[self.input].start, self._arrived(scattered)
+            begin, places = request.begin, self._finish_read(scattered, request)
             if number + 1 < len(groups):
-                self._ask(scattered, bucket, bucket + 1, groups[number + 1][0])
+                request = self._start_read(scattered, bucket, bucket + 1, groups[number + 1][0])
             parts = []
             for width, column in zip(self.relation.parts, places.T.tolist(), strict=True):
                 end = begin
@@ -314,36 +318,37 @@ class _BucketSort:
             columns = parts[0].view(np.int32)[:: parts[0].size // edges // 4]
             yield Chunk(0, words[1::2], columns, [part.reshape(edges, -1) for part in parts[1:]])
 
-    def _ask(self, scattered: Scattered, first: int, end: int, segments: slice | None = None) -> None:
+    def _start_read(self, scattered: Scattered, first: int, end: int, segments: slice | None = None) -> RunRequest:
         """Begin to read the runs of buckets [first, end) into the next input; of some segments also those in memory."""
         self.input = 1 - self.input
         some = segments or slice(None)
         before = scattered.begins[some, first]
         nbytes = np.multiply.outer(self.widths, scattered.begins[some, end] - before)
-        self.places = scattered.places[some].T + np.multiply.outer(self.widths, before)
-        self.stored = ~scattered.resident[some] & (nbytes > 0)
-        slots = np.where(self.stored | (segments is not None), nbytes + RUN_PADDING & -ALIGNMENT, 0)
+        places = scattered.places[some].T + np.multiply.outer(self.widths, before)
+        stored = ~scattered.resident[some] & (nbytes > 0)
+        slots = np.where(stored | (segments is not None), nbytes + RUN_PADDING & -ALIGNMENT, 0)
         at = np.cumsum(slots).reshape(slots.shape) - slots
-        asked = [(values[self.stored]).tolist() for values in (self.places, nbytes, at)]
+        asked = [values[stored].tolist() for values in (places, nbytes, at)]
         if scattered.file is not None and asked[0]:
             if scattered.reader is None:
                 scattered.reader = open_stream([scattered.file.path], [self.memory[part] for part in self.inputs])
             scattered.reader.start([(0, place, n, self.input, slot) for place, n, slot in zip(*asked, strict=True)])
+        return RunRequest(self.inputs[self.input].start, places, stored)
 
-    def _arrived(self, scattered: Scattered) -> Int64Array:
-        """Return where the parts of the runs that were asked for lie in memory, by run; until the next but one are."""
-        if scattered.file is not None and scattered.reader is not None and self.stored.any():
-            self.places[self.stored] = np.array(scattered.reader.finish()) + self.inputs[self.input].start
-        return np.ascontiguousarray(self.places.T)
+    def _finish_read(self, scattered: Scattered, request: RunRequest) -> Int64Array:
+        """Return where the parts of the requested runs lie in memory, by run, until the next but one is requested."""
+        if scattered.file is not None and scattered.reader is not None and request.stored.any():
+            request.places[request.stored] = np.array(scattered.reader.finish()) + request.begin
+        return np.ascontiguousarray(request.places.T)
 
     def _outs(self, edges: int) -> list[Bytes]:
         """Return the memory for the ids and the values of so many edges that are to be written."""
         target, cuts = self.memory[self.outputs[0]], line_up(edges, self.items)
         return [target[at : at + edges * item] for at, item in zip(cuts, self.items, strict=False)]
 
-    def _emit(self, column: int, offsets: Int64Array, outs: list[Bytes], edges: int) -> None:
-        if self.hub is not None:
-            column, offsets = self.hub[0], np.array(self.hub[1:])
+    def _emit(self, scattered: Scattered, column: int, offsets: Int64Array, outs: list[Bytes], edges: int) -> None:
+        if scattered.hub is not None:
+            column, offsets = scattered.hub[0], np.array(scattered.hub[1:])
         self.files[0].append(offsets, 8 * column)
         for file, item, out in zip(self.files[1:], self.items, outs, strict=True):
             file.append(out, item * self.entry)

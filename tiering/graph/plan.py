@@ -1,9 +1,10 @@
-"""How a relation becomes CSC: by buckets, in memory or by way of the disk, or copied; what that takes of both."""
+"""How a relation becomes CSC: by buckets, in memory or by way of the disk, or copied; memory and disk of each way."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
@@ -50,10 +51,7 @@ SIZES = SortSizes()
 
 def line_up(count: int, items: tuple[int, ...]) -> list[int]:
     """Return where arrays of `count` items begin, one after the other at whole lines, and where the last one ends."""
-    ends = [0]
-    for item in items:
-        ends.append(ends[-1] + -(-count * item // LINE) * LINE)
-    return ends
+    return list(accumulate((-(-count * item // LINE) * LINE for item in items), initial=0))
 
 
 @dataclass(frozen=True)
@@ -98,7 +96,7 @@ class RelationPlan:
         values = next(sized.values for sized in shape.edges if sized.relation == edges.relation)
         plan = cls(edges, shape.num_nodes(edges.relation[0]), shape.num_nodes(edges.relation[2]), values, sizes)
         nbytes = edges.num_edges * plan.edge_bytes
-        if carrier is None or plan.copied or not carrier.cuts(nbytes):
+        if carrier is None or plan.copied or not carrier.uses_tasks(nbytes):
             return plan
         return replace(plan, tasks=carrier.grid.parts(nbytes))
 
@@ -133,7 +131,7 @@ class RelationPlan:
 
     @property
     def parts(self) -> tuple[int, ...]:
-        """Bytes of what is scattered of an edge: its record, and each value."""
+        """Bytes that are scattered for an edge: its record, and each value."""
         return (native.scattered_bytes(self.num_src), *self.item_bytes)
 
     @property
@@ -159,24 +157,29 @@ class RelationPlan:
         edges, width, parts, arrays = self.edges.num_edges, sum(self.parts), len(self.parts), self.edges.arrays
         read_bytes = buffer_bytes(arrays, cached=True)
         read_bytes += sum(4 * array.dtype.itemsize for array in arrays if not isinstance(array, np.ndarray))
-        minimum = max(1, min(sizes.min_chunk, (8 << 20) // (width + read_bytes // 2)))
+        minimum = max(1, min(sizes.min_chunk, (8 << 20) // (width + read_bytes // 2)))  # 8 MiB, read and scattered
+        # Of `spent` a segment takes up to 1/16, what is read of a chunk 1/4, the paddings of an input and the counters
+        # 1/16 each, a piece of every file 1/64 together. Fewest runs: 32, or 384 parts of runs, 4.5 MiB of padding.
         chunk = _clip(minimum, spent // (16 * width + 4 * read_bytes), sizes.max_chunk)
         chunk = max(1, min(chunk, edges))
         segments = -(-edges // chunk)
         runs = _clip(min(sizes.runs, max(32, 384 // parts)), spent // (16 * parts * RUN_PADDING), sizes.runs)
-        counters = min(_clip(4 << 20, spent // 16, 64 << 20), 16 * segments * sizes.buckets)
+        counters = min(_clip(4 << 20, spent // 16, 64 << 20), 16 * segments * sizes.buckets)  # two int64 each
         piece = 1 << _clip(18, (spent // (64 * len(self.written))).bit_length() - 1, PIECE_BYTES.bit_length() - 1)
         segment = padded(self.segment(chunk)[-1])
         inputs = self.input_bytes(chunk, min(runs, segments))
         offsets, margin = 8 * self.offsets, min(sizes.margin, (4 << 20) + 16 * edges)
         files = sum(appending_memory(nbytes, piece) for nbytes in self.written)
         fixed = 2 * segment + max(chunk * read_bytes, 2 * inputs + chunk * self.order_bytes)
-        fixed += 2 * counters + offsets + files + margin
+        fixed += 2 * counters + offsets + files + margin  # buckets that are scattered once more have half the counters
         resident = _clip(0, min((room - fixed) // segment, int(sizes.resident * segments)), segments)
         scratch = (segments - resident) * segment
         if segments and not resident:  # the last one is the first to stay in memory: it may be shorter
             scratch += padded(self.segment(edges - (segments - 1) * chunk)[-1]) - segment
-        return BucketPlan(chunk, segments, resident, runs, counters, piece, fixed + resident * segment, scratch)
+        return BucketPlan(
+            chunk=chunk, segments=segments, resident=resident, runs=runs, counters=counters, piece=piece,
+            memory=fixed + resident * segment, bytes_scratch=scratch,
+        )  # fmt: skip
 
     def copy_memory(self) -> int:
         """Return the peak bytes of a copy: two chunks being read, one being converted, pieces of the file, the rest."""
@@ -195,7 +198,7 @@ class RelationPlan:
 
     @property
     def copied(self) -> ColumnIds | None:
-        """Lists by destination, which are what is to be written; ``None``: the edges come otherwise."""
+        """Lists by destination, which the files copy; ``None``: the edges come in another order."""
         return None if as_lists(self.edges.src) or self.edges.time is not None else as_lists(self.edges.dst)
 
     @property
@@ -225,27 +228,26 @@ class RelationPlan:
         """Return one step in memory, two by way of the disk: the edges are scattered, then sorted."""
         name, edges, plan = relation_key(self.edges.relation), self.edges.num_edges, self.buckets
         written, read = sum(self.written), bytes_on_disk(self.edges.arrays)
-        rest = (written, 0, edges, "edge")
+        step = StepEstimate(name, "in memory", disk_read=read, disk_written=written, amount=edges, unit="edge")
         if self.tasks:
             memory = -(-edges // self.tasks) * self.edge_bytes
-            counts = 16 * self.tasks * min(self.num_dst, BUCKETS)
+            counts = 16 * self.tasks * min(self.num_dst, BUCKETS)  # int64 by chunk and bucket, of `count` and `scatter`
             shuffled = edges * sum(self.parts) + counts + written  # chunks scattered and counted, then ranges sorted
-            return [
-                StepEstimate(name, f"{self.tasks} tasks", memory, read, written, shuffled, edges, "edge", in_store=True)
-            ]
+            return [replace(step, how=f"{self.tasks} tasks", memory=memory, disk_scratch=shuffled, in_store=True)]
         if plan is None:
             indptr = [self.copied.indptr] if self.copied else []
             read = sum(map(uncached_bytes, [*indptr, *self.edges.arrays]))
-            return [StepEstimate(name, "copied", self.copy_memory(), read, *rest)]
+            return [replace(step, how="copied", memory=self.copy_memory(), disk_read=read)]
+        step = replace(step, memory=plan.memory)
         if not plan.bytes_scratch:
-            return [StepEstimate(name, "in memory", plan.memory, read, *rest)]
+            return [step]
         whole = max(1, plan.segments * padded(self.segment(plan.chunk)[-1]))
         how = f"buckets, {plan.bytes_scratch / whole:.0%} on disk"
         if plan.segments > plan.runs:
             how += ", twice"
         return [
-            StepEstimate(name, how, plan.memory, read, 0, plan.bytes_scratch, edges, "edge"),
-            StepEstimate(f"{name} sorted", how, plan.memory, 0, *rest),
+            replace(step, how=how, disk_written=0, disk_scratch=plan.bytes_scratch),
+            replace(step, name=f"{name} sorted", how=how, disk_read=0),
         ]
 
 
@@ -277,7 +279,7 @@ class ImportPlan:
         steps = [step for relation in self.relations for step in relation.steps()]
         features = list(self._features())
         left = {out: self.shape.graph_bytes() + sum(step.disk_written for step in features) + self._name_bytes()}
-        return StageEstimate("import", out, (*steps, self._nodes(), *features), left, base_memory(self.budget))
+        return StageEstimate("import", out, (*steps, self._nodes(), *features), left, held=base_memory(self.budget))
 
     def _name_bytes(self) -> int:
         tables = [data.names for data in self.dataset.nodes.values() if data.names is not None]
@@ -285,29 +287,33 @@ class ImportPlan:
 
     def _nodes(self) -> StepEstimate:
         """Return the step of labels, splits, names and other arrays of the nodes; the manifests."""
-        written = sum(map(self.shape.node_bytes, self.shape.node_types)) + self._name_bytes()
         nodes, read, copied = self.dataset.nodes.values(), 0, 0
         for values in (v for data in nodes for v in (data.labels, *data.splits.values(), *data.extra.values())):
             if values is not None:
                 read += uncached_bytes(values)
                 narrow = values.ndim == 1 and values.dtype.kind in "iu" and values.dtype.itemsize != 8
                 copied = max(copied, 8 * values.size if narrow or not values.flags.c_contiguous else 0)
-        return StepEstimate("nodes", "in memory", copied, read, written, 0, self.shape.num_nodes(), "node")
+        return StepEstimate(
+            "nodes", "in memory", memory=copied, disk_read=read, amount=self.shape.num_nodes(), unit="node",
+            disk_written=sum(map(self.shape.node_bytes, self.shape.node_types)) + self._name_bytes(),
+        )  # fmt: skip
 
     def _features(self) -> Iterator[StepEstimate]:
         """Yield the feature rows that lie in no file to refer to."""
         for node_type, data in self.dataset.nodes.items():
             stream, table = data.features, self.shape.feature_table(node_type)
             if isinstance(stream, FeatureStream) and table is not None:
-                name, memory = f"features of {node_type}", stream.memory + appending_memory(table.bytes)
-                yield StepEstimate(name, stream.how, memory, stream.read, table.bytes, 0, table.rows, "row")
+                yield StepEstimate(
+                    f"features of {node_type}", stream.how, memory=stream.memory + appending_memory(table.bytes),
+                    disk_read=stream.read, disk_written=table.bytes, amount=table.rows, unit="row",
+                )  # fmt: skip
 
 
 def plan_import(
     dataset: Dataset, budget: Budget, *, edge_ids: bool = False, sizes: SortSizes = SIZES, out: Path | None = None,
     carrier: Carrier | None = None,
 ) -> ImportPlan:  # fmt: skip
-    """Plan an import; a `carrier` takes what is large and not just copied. `BudgetError`: too little memory."""
+    """Plan an import; a `carrier` runs large relations that are not just copied. `BudgetError`: too little memory."""
     shape = GraphShape.of_dataset(dataset, edge_ids=edge_ids, path=out or Path())
     cut = [RelationPlan.of(edges, shape, sizes, carrier) for edges in dataset.edges]
     for plan in cut:

@@ -74,8 +74,7 @@ def write_relation(job: Job, writer: ArtifactWriter, plan: RelationPlan) -> None
         JoinedFile(f"{folder}/{key}", dtype, shape, [PartitionRange(lists.name, 0, parts, number)], ranges)
         for number, (key, dtype, shape) in enumerate(plan.files())
     ]
-    before = [0, *np.cumsum(ranges)[:-1].tolist()]
-    files[0] = replace(files[0], rows=columns, before=before, last=edges.num_edges)
+    files[0] = replace(files[0], rows=columns, before=[0, *np.cumsum(ranges)[:-1].tolist()], last=edges.num_edges)
     make_files(job, writer, join_step(f"{name}.files", writer.path, files))
     job.release(lists)
 
@@ -134,10 +133,8 @@ def _read(context: TaskContext, key: str) -> AnyArray:
 
 
 def _count(context: TaskContext, dst: AnyArray) -> Int64Array:
-    params = context.params
-    return native.count_buckets(
-        dst, params["bounds"][context.index], params["num_dst"], params["shift"], context.threads
-    )
+    params, first = context.params, context.params["bounds"][context.index]
+    return native.count_buckets(dst, first, params["num_dst"], params["shift"], context.threads)
 
 
 def count(context: TaskContext) -> None:

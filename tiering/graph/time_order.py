@@ -15,8 +15,8 @@ from tiering.artifacts.storage import AnyArray, Bytes
 from tiering.errors import InputError
 from tiering.run.grid import Int64Array
 
-SPLITTERS, SAMPLES = 1 << 10, 1 << 6
-"""Times that cut a list of more entries than are sorted together, and those that are looked at per chunk."""
+SPLITTERS = 1 << 10  # keys that cut a list of more entries than are sorted together
+SAMPLES = 1 << 6  # keys of each chunk of such a list among which splitters are chosen
 
 
 class TimeOrder(NamedTuple):

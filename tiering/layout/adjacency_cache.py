@@ -109,7 +109,7 @@ def divide_gpu(
     what = f"adjacency cache: places of {format_count(columns)} adjacency lists"
     budget.require(need := split_memory(sum(table.rows for table in source.rows), columns), what)
     lower = LowerTiers.of(options.capacities, source.bytes, len(options.folders))
-    step = StepEstimate("adjacency cache", "done now", need, amount=columns, unit="list")
+    step = StepEstimate("adjacency cache", "done now", memory=need, amount=columns, unit="list")
     return plan_split(share, total, source.rows, source.lists, options.costs, lower), step
 
 

@@ -34,7 +34,7 @@ from tiering.text.units import Size, format_count
 class LayoutPlan:
     """The tiers of all node types with features, then of relations (by key) with edge features.
 
-    `steps` are the steps that planning took. `notes` are for the user; `first` holds the notes on the input and says
+    `steps` are the steps that planning took. `notes` are for the user; `input_notes` are those on the input and say
     where pinned rows lie.
     """
 
@@ -47,7 +47,7 @@ class LayoutPlan:
     split: CacheSplit | None = None
     steps: tuple[StepEstimate, ...] = ()
     notes: tuple[str, ...] = ()
-    first: tuple[str, ...] = ()
+    input_notes: tuple[str, ...] = ()
     sizes: ChosenSizes | None = None  # of the tiers, where the machine decides
 
     @property
@@ -99,7 +99,7 @@ class LayoutPlan:
     def least_memory(self) -> int:
         """Return the least memory with which the rows of every type can be moved."""
         rows = [
-            minimum_memory(table, table.row_order == "rank", copies=self.copies(self.entries[name]))
+            minimum_memory(table, table.row_order == "rank", copies=self.copy_bytes(self.entries[name]))
             for name, table in self.tables.items()
         ]
         fits = [table.fit_memory for table in self.tables.values() if isinstance(table, EncodedTable)]
@@ -107,7 +107,7 @@ class LayoutPlan:
 
     def choose_carrier(self, carrier: Carrier | None, budget: Budget) -> Carrier | None:
         """Return the carrier if it cuts the rows into tasks; otherwise the budget must suffice for moving them here."""
-        if carrier is not None and carrier.cuts(tables_task_bytes(self.tables)):
+        if carrier is not None and carrier.uses_tasks(tables_task_bytes(self.tables)):
             return carrier
         budget.require(self.least_memory(), "rows on their way, and files being written,")
         return None
@@ -121,33 +121,39 @@ class LayoutPlan:
         rest, needed = budget.without(self.writing_memory()), tables_task_bytes(self.tables)
         if (carrier := self.choose_carrier(carrier, budget)) is not None:
             parts, content = carrier.grid.parts(needed), sum(source_of(table).bytes for table in self.tables.values())
-            written = sum(self.places(out).values())
             shuffled = sum(e.num_nodes * (e.row_bytes + id_bytes(e.num_nodes)) for e in self.entries.values())
-            how, memory = f"{parts} tasks", -(-needed // parts)
-            rows = [StepEstimate("rows", how, memory, content, written, shuffled, content, "B", in_store=True)]
+            rows = [StepEstimate(
+                "rows", f"{parts} tasks", memory=-(-needed // parts), disk_read=content, disk_scratch=shuffled,
+                disk_written=sum(self.places(out).values()), amount=content, unit="B", in_store=True,
+            )]  # fmt: skip
         else:
             rows = [self._row_step(entry, self.tables[name], rest) for name, entry in self.entries.items()]
         fits = [
-            StepEstimate(f"fit of {name}", table.name, table.fit_memory, table.fit_read(), 0, 0, table.rows, "row")
-            for name, table in self.tables.items()
-            if isinstance(table, EncodedTable) and table.fit_memory
+            StepEstimate(
+                f"fit of {name}", t.name, memory=t.fit_memory, disk_read=t.fit_read(), amount=t.rows, unit="row"
+            )
+            for name, t in self.tables.items()
+            if isinstance(t, EncodedTable) and t.fit_memory
         ]
-        graph, places = StepEstimate("graph", "copied" if copied else "hard links", 0, copied, copied), self.places(out)
+        how, places = "copied" if copied else "hard links", self.places(out)
+        graph = StepEstimate("graph", how, disk_read=copied, disk_written=copied)
         places[out] += copied
         sizes = () if self.sizes is None else tuple(": ".join(row) for row in self.sizes.rows)
-        steps, notes = (*self.steps, *fits, *rows, graph), self.notes + self.first + sizes
-        return StageEstimate("layout", out, steps, places, base_memory(budget), notes)
+        steps, notes = (*self.steps, *fits, *rows, graph), self.notes + self.input_notes + sizes
+        return StageEstimate("layout", out, steps, places, held=base_memory(budget), notes=notes)
 
     def _row_step(self, entry: TypeLayout, table: FeatureTable | EncodedTable, budget: Budget) -> StepEstimate:
         """Plan the rows of a type: read in rank order, copied into pieces, hashed, written in the background."""
-        rows = plan_rows(table, table.row_order == "rank", budget, copies=self.copies(entry))
-        name, memory = f"rows of {entry.node_type}", rows.memory + self.writing_memory()
-        written = _memory_tier_bytes(entry) + self._ssd_bytes(entry)
+        rows = plan_rows(table, table.row_order == "rank", budget, copies=self.copy_bytes(entry))
         cached = isinstance(table, EncodedTable) and table.fit_memory and is_cached(table.source)
         read = 0 if cached else rows.disk_read(table)
-        return StepEstimate(name, rows.how, memory, read, written, rows.bytes_scratch, table.rows, "row")
+        return StepEstimate(
+            f"rows of {entry.node_type}", rows.how, memory=rows.memory + self.writing_memory(), disk_read=read,
+            disk_written=_memory_tier_bytes(entry) + self._ssd_bytes(entry), disk_scratch=rows.bytes_scratch,
+            amount=table.rows, unit="row",
+        )  # fmt: skip
 
-    def copies(self, entry: TypeLayout) -> int:
+    def copy_bytes(self, entry: TypeLayout) -> int:
         """Return the bytes of a chunk that are copied to be written: rows of a peer, pages, pages of a stripe file."""
         chunk = min(CHUNK_BYTES, entry.num_nodes * entry.row_bytes)
         peers = chunk // self.num_peers if self.num_peers > 1 and entry.rows("peer") else 0
@@ -235,7 +241,7 @@ def _place_rows(source: LayoutInput, capacities: Capacities, options: LayoutOpti
         )
     ranges = plan_tiers(source.rows, capacities) if source.tables else {}
     first = tuple(_where_first(row, ranges[row.node_type]) for row in source.rows if row.first)
-    return replace(_plan(source.tables, ranges, options), first=(*source.notes, *first))
+    return replace(_plan(source.tables, ranges, options), input_notes=(*source.notes, *first))
 
 
 def _where_first(table: RankedTable, ranges: Mapping[str, tuple[int, int]]) -> str:

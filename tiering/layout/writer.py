@@ -113,7 +113,7 @@ def write_layout(
     identity = {**provenance, "inputs": {**recorded, **table_states(source.tables)}}
     with ArtifactWriter(out, "layout", force=force, identity=identity, reads=(graph, scores)) as writer:
         lines = [] if plan.sizes is None else to_text([plan.sizes.table]).splitlines()
-        for text in (*filter(None, lines), *(f"note: {text}" for text in plan.first)):
+        for text in (*filter(None, lines), *(f"note: {text}" for text in plan.input_notes)):
             note(text)
         journal, body = writer.journal, plan.to_body()
         shutil.rmtree(writer.path / SCRATCH, ignore_errors=True)
@@ -196,8 +196,9 @@ def _write_rows(
             table = plan.tables[name]
             maps = (None, None) if table.row_order == "rank" else (order.new_to_old(name), order.old_to_new(name))
             with PermutedRows(
-                table, *maps, budget=budget, scratch=writer.path / SCRATCH, threads=threads, copies=plan.copies(entry)
-            ) as source:
+                table, *maps, budget=budget, scratch=writer.path / SCRATCH, threads=threads,
+                copies=plan.copy_bytes(entry),
+            ) as source:  # fmt: skip
                 for tier in MEMORY_TIERS:
                     if files[name, tier]:
                         write_range(source, *entry.ranges[tier], files[name, tier], bar)

@@ -41,12 +41,12 @@ def _forward(method: Callable[Concatenate[Any, P], T], owner: str = "graph") -> 
     return forward
 
 
-class Count(int):
+class CallableCount(int):
     """A number that is also the method by type or relation: ``layout.num_nodes``, ``layout.num_nodes("paper")``."""
 
     _method: Callable[..., Any]
 
-    def __new__(cls, number: int, method: Callable[..., Any]) -> Count:
+    def __new__(cls, number: int, method: Callable[..., Any]) -> CallableCount:
         """Return the number of all, with the method that counts those of a type or relation."""
         count = super().__new__(cls, number)
         count._method = method
@@ -110,20 +110,20 @@ class OpenTables:
         return self.feature_types[0] if len(self.feature_types) == 1 else "(say which)"
 
     @property
-    def num_nodes(self) -> Count:
+    def num_nodes(self) -> CallableCount:
         """Nodes of all types; called with a type, of that one."""
-        return Count(self.graph.num_nodes(), self.graph.num_nodes)
+        return CallableCount(self.graph.num_nodes(), self.graph.num_nodes)
 
     @property
-    def num_edges(self) -> Count:
+    def num_edges(self) -> CallableCount:
         """Edges of all relations; called with a relation, of that one."""
-        return Count(self.graph.num_edges(), self.graph.num_edges)
+        return CallableCount(self.graph.num_edges(), self.graph.num_edges)
 
     @property
     def num_classes(self) -> Any:
         """Classes of the only node type with labels, 0 for none; called, `tiering.formats.graph.Graph.num_classes`."""
         numbers = [number for t in self.node_types if (number := self.graph.num_classes(t)) is not None]
-        return self.graph.num_classes if len(numbers) > 1 else Count(sum(numbers), self.graph.num_classes)
+        return self.graph.num_classes if len(numbers) > 1 else CallableCount(sum(numbers), self.graph.num_classes)
 
     csc = _forward(Graph.csc)
     new_to_old = _forward(Graph.new_to_old)

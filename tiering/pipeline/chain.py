@@ -151,7 +151,7 @@ class _Chain:
         # What an unfinished run has made of older artifacts of the chain is not worth a question, its dataset is.
         again = {**vars(shared), "out": target, "force": target.exists() or bool(self.report)}
         if shared.dry_run:
-            there = StageEstimate(name, target, (), {}, base_memory(parse_memory(shared.memory)))
+            there = StageEstimate(name, target, (), held=base_memory(parse_memory(shared.memory)))
             plan, shape = (there, None) if found else make(**again)
             self.plans.append(plan)
             return found or shape

@@ -125,7 +125,7 @@ def plan_source(
         else:  # the files of a missing dataset are read once, features apart
             labels = [node.labels for node in dataset.nodes.values() if node.labels is not None]
             arrays = [*labels, *(array for edges in dataset.edges for array in edges.arrays)]
-            opening = StepEstimate("files", "read once", 0, sum(array.nbytes for array in arrays))
+            opening = StepEstimate("files", "read once", disk_read=sum(array.nbytes for array in arrays))
         from tiering.graph.plan import plan_import
 
         plan = plan_import(dataset, parse_memory(run.memory), edge_ids=edge_ids, out=run.path, carrier=carrier)
@@ -138,8 +138,8 @@ def _opening(dataset: Dataset) -> StepEstimate:
     in_place = any(edges.decode for edges in dataset.edges)
     read = sum(file.bytes for file in dataset.files.values()) if dataset.format in PARSED and not in_place else 0
     arrays = [array for edges in dataset.edges for array in (edges.src, edges.dst, *edges.data.values())]
-    nameless = [array for array in arrays if isinstance(array, np.memmap) and array.filename is None]
-    return StepEstimate("open", "done now", 0, read, 0, sum(array.nbytes for array in nameless))
+    nameless = sum(array.nbytes for array in arrays if isinstance(array, np.memmap) and array.filename is None)
+    return StepEstimate("open", "done now", disk_read=read, disk_scratch=nameless)
 
 
 def estimate_spec(source: DatasetSpec) -> tuple[GraphShape, int] | None:

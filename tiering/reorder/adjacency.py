@@ -20,7 +20,7 @@ from tiering.artifacts.storage import AnyArray, Bytes, open_raw
 from tiering.artifacts.writer import DirectoryWriter
 from tiering.formats.shape import value_bytes, value_rows
 from tiering.memory import Budget
-from tiering.reorder.arrays import SIZES, NodeWindows, Sizes, in_memory, memory_of, rows_of_blocks
+from tiering.reorder.arrays import SIZES, NodeWindows, PieceSizes, in_memory, memory_of, rows_of_blocks
 from tiering.text.progress import progress
 from tiering.text.units import format_count
 
@@ -35,7 +35,7 @@ class RelabelSizes:
     num_src: int
     num_dst: int
     item_bytes: tuple[int, ...] = ()  # bytes of a value of each array that runs along the edges
-    sizes: Sizes = SIZES
+    sizes: PieceSizes = SIZES
 
     @property
     def id_bytes(self) -> int:
@@ -78,7 +78,7 @@ class RelabelSizes:
         return max(inverse, sources if indices and fits else 0), offsets if self.in_memory() <= left else 0
 
     def room(self, budget: Budget, inverse: int, indices: bool) -> int:
-        """Return the bytes for a window and its columns' starts, unless all stay; arguments as of `resident_bytes`."""
+        """Return the bytes for a window and its columns' starts, unless all stay; arguments: see `resident_bytes`."""
         return budget.left() - PIECES * self.piece - sum(self.resident_bytes(budget, inverse, indices))
 
 
@@ -92,7 +92,7 @@ class OldRelation:
     dst_old_to_new: AnyArray  # new id of each destination; read front to back
     src_old_to_new: AnyArray  # new id of each source; read at random
 
-    def sizes(self, sizes: Sizes) -> RelabelSizes:
+    def sizes(self, sizes: PieceSizes) -> RelabelSizes:
         """Return the sizes of this relation that decide its memory."""
         items = tuple(map(value_bytes, self.edge_data.values()))
         num_src, num_dst = self.src_old_to_new.shape[0], self.dst_old_to_new.shape[0]
@@ -109,8 +109,7 @@ def write_relation(writer: DirectoryWriter, folder: str, old: OldRelation, windo
     sizes = old.sizes(windows.sizes)
     sizes.require(folder, windows.budget)
     indptr = _write_indptr(writer, f"{folder}/indptr", old, windows, sizes)
-    files = {"indices": None, **dict(sorted(old.edge_data.items()))}
-    for key, values in files.items():
+    for key, values in (("indices", None), *sorted(old.edge_data.items())):
         dtype = f"int{8 * sizes.id_bytes}" if values is None else values.dtype.name
         shape = old.indices.shape if values is None else values.shape
         if not writer.has(f"{folder}/{key}"):

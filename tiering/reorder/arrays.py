@@ -36,7 +36,7 @@ def moved_bytes(table: Rows) -> int:
 
 
 @dataclass(frozen=True)
-class Sizes:
+class PieceSizes:
     """Sizes of pieces."""
 
     block: int = BLOCK_BYTES
@@ -75,10 +75,10 @@ class Sizes:
         return isinstance(source, FeatureTable) and source.bytes < free // 2
 
 
-SIZES = Sizes()  # sizes of every run but those of tests
+SIZES = PieceSizes()  # sizes of every run but those of tests
 
 
-def in_memory(array: AnyArray, sizes: Sizes) -> AnyArray:
+def in_memory(array: AnyArray, sizes: PieceSizes) -> AnyArray:
     """Read an array into memory for reads at random, in huge pages where the system has them."""
     if not isinstance(array, np.memmap):
         return array
@@ -103,11 +103,11 @@ class NodeWindows:
     """Writes files along nodes from arrays in another order, read front to back once for each window of the result."""
 
     budget: Budget
-    sizes: Sizes
+    sizes: PieceSizes
     threads: int
 
     def without(self, nbytes: int) -> NodeWindows:
-        """Return the same windows with `nbytes` of the budget taken."""
+        """Return windows whose budget is `nbytes` smaller."""
         return replace(self, budget=self.budget.without(nbytes))
 
     @property

@@ -24,7 +24,7 @@ from tiering.formats.scores import Scores
 from tiering.formats.user_arrays import UserArray
 from tiering.memory import Budget, parse_memory
 from tiering.reorder.adjacency import OldRelation, write_relation
-from tiering.reorder.arrays import SIZES, NodeWindows, Sizes, memory_of
+from tiering.reorder.arrays import SIZES, NodeWindows, PieceSizes, memory_of
 from tiering.reorder.plan import ReorderStep, inverse_kept, reorder_steps
 from tiering.reorder.rank import NodeOrders, first_digests
 from tiering.reorder.rows import PermutedRows
@@ -65,7 +65,7 @@ def reorder_graph(
     threads: int | str | None = None,
     memory: str | int | Budget | None = None,
     force: bool = False,
-    sizes: Sizes | None = None,
+    sizes: PieceSizes | None = None,
     carrier: Carrier | None = None,
 ) -> Graph:
     """Write `graph` with the nodes of each type renumbered by rank, the same bytes for any memory and tasks.
@@ -151,7 +151,7 @@ def _write_relation(
 
 def _write_features(
     part: ArtifactWriter, tables: Mapping[str, FeatureTable], maps: Mapping[str, RankMaps], windows: NodeWindows,
-    scratch: Path, sizes: Sizes | None,
+    scratch: Path, sizes: PieceSizes | None,
 ) -> None:  # fmt: skip
     """Write the rows of every table in rank order; space for all is reserved before the first row is read."""
     total = sum(table.bytes for table in tables.values())
@@ -174,7 +174,7 @@ def _write_features(
 
 
 def write_order(part: ArtifactWriter, orders: NodeOrders, node_type: str, carrier: Carrier | None) -> RankMaps:
-    """Write the order of a type, its inverse and its scores by rank; what is there already stays."""
+    """Write the order of a type, its inverse and its scores by rank; files that are there already stay."""
     count, windows = orders.graph.num_nodes(node_type), orders.windows
     new_to_old, old_to_new, score = (f"nodes/{node_type}/{name}" for name in ("new_to_old", "old_to_new", "score"))
     if carrier is not None:
@@ -214,7 +214,7 @@ def _write_pieces(part: ArtifactWriter, name: str, count: int, pieces: Iterator[
 def _write_array(
     to: ArtifactWriter, name: str, source: Artifact, source_name: str, maps: RankMaps, windows: NodeWindows
 ) -> None:
-    """Write the array `source_name` of `source` in rank order; what is there already stays."""
+    """Write the array `source_name` of `source` in rank order, unless the file is there already."""
     entry = source.manifest.files[source_name]
     if to.has(name):
         return

@@ -1,4 +1,4 @@
-"""The plan of a reorder: its steps, which of them tasks take, and what each takes of memory and disk."""
+"""The plan of a reorder: its steps, which of them run as tasks, and the memory and disk of each."""
 
 from __future__ import annotations
 
@@ -34,16 +34,15 @@ class ReorderStep(NamedTuple):
 
 
 def reorder_steps(
-    graph: SizedGraph, tables: Mapping[str, FeatureTable], first: Collection[str], carrier: Carrier | None
+    graph: SizedGraph, tables: Mapping[str, FeatureTable], pinned: Collection[str], carrier: Carrier | None
 ) -> Iterator[ReorderStep]:
-    """Yield the steps in the order of the run; `tables` are written again, no tasks rank node types of `first`."""
+    """Yield the steps in the order of the run; `tables` are written again, no tasks rank node types of `pinned`."""
 
     def cut(kind: str, key: Any, nbytes: int) -> ReorderStep:
-        by_tasks = carrier is not None and carrier.cuts(nbytes)
-        return ReorderStep(kind, key, nbytes, carrier if by_tasks else None)
+        return ReorderStep(kind, key, nbytes, carrier if carrier is not None and carrier.uses_tasks(nbytes) else None)
 
     for name in graph.node_types:
-        yield cut("order", name, 0 if name in first else graph.num_nodes(name) * NODE_BYTES)
+        yield cut("order", name, 0 if name in pinned else graph.num_nodes(name) * NODE_BYTES)
     for relation in graph.relations:
         yield cut("relation", relation, task_bytes(graph, relation) if graph.num_edges(relation) else 0)
     for name in graph.node_types:
@@ -66,7 +65,7 @@ def _in_words(windows: int) -> str:
 class ReorderPlan:
     """The steps of a reorder, with the memory and disk that they take.
 
-    `uncached`: the share of the scores that the page cache does not hold. `first`: node types of which the user puts
+    `uncached`: the share of the scores that the page cache does not hold. `pinned`: node types of which the user puts
     some nodes first. Memory: both maps of a type while they are made; per relation `RelabelSizes.in_memory`, or what
     the budget leaves; for arrays of the nodes a window, and for features that of `tiering.reorder.rows`.
     """
@@ -75,16 +74,17 @@ class ReorderPlan:
     budget: Budget
     threads: int
     uncached: float = 0.0
-    first: Collection[str] = ()
+    pinned: Collection[str] = ()
 
     def stage(self, out: Path, features: bool, carrier: Carrier | None) -> StageEstimate:
         """Return the steps for an artifact at `out`, which writes the feature tables again with `features`."""
         if carrier is None:
             self.require_memory(features)
         shape, tables = self.shape, self.shape.tables if features else {}
-        steps = [made for step in reorder_steps(shape, tables, self.first, carrier) for made in self.estimates(step)]
+        steps = [made for step in reorder_steps(shape, tables, self.pinned, carrier) for made in self.estimates(step)]
         left = shape.graph_bytes() + shape.order_bytes() + sum(table.bytes for table in tables.values())
-        return StageEstimate("reorder", out, tuple(steps), {out: left}, base_memory(self.budget), threads=self.threads)
+        held = base_memory(self.budget)
+        return StageEstimate("reorder", out, tuple(steps), {out: left}, held=held, threads=self.threads)
 
     def least_memory(self, features: bool) -> int:
         """Return the least bytes with which relations, rows, scores and other arrays of the nodes can be reordered."""
@@ -99,8 +99,8 @@ class ReorderPlan:
         """Raise `BudgetError` unless the memory suffices for every step of a reorder."""
         budget = self.budget.expecting(self.least_memory(features))
         for name, node in self.shape.nodes.items():
-            marked = node.num_nodes if name in self.first else 0
-            nodes_per_run(name, node.num_nodes, self.threads, budget.without(marked))
+            mask_bytes = node.num_nodes if name in self.pinned else 0
+            nodes_per_run(name, node.num_nodes, self.threads, budget.without(mask_bytes))
         budget.require(budget.expected, "nodes, edges and rows, in pieces of 64 MiB,")
 
     def _edges(self, relation: Relation) -> EdgeShape:
@@ -111,11 +111,10 @@ class ReorderPlan:
         return RelabelSizes(edges.num_edges, source, destination, tuple(edges.values.values()))
 
     def estimates(self, step: ReorderStep) -> Iterator[StepEstimate]:
-        """Yield what the plan says of a step: the parts that this process takes one by one, or its tasks."""
+        """Yield an estimate for each part of a step that runs in this process, or one for the tasks of the step."""
         if step.carrier is not None:
             parts = step.carrier.grid.parts(step.nbytes)
-            how, memory = f"{parts} tasks", -(-step.nbytes // parts)
-            yield replace(self._whole(step), how=how, memory=memory, in_store=True)
+            yield replace(self._whole(step), how=f"{parts} tasks", memory=-(-step.nbytes // parts), in_store=True)
         elif step.kind == "order":
             yield from self._order(step.key)
         elif step.kind == "relation":
@@ -132,16 +131,20 @@ class ReorderPlan:
             count = shape.num_nodes(step.key)
             read, written = round(8 * count * self.uncached), 2 * self._map_bytes(step.key) + 8 * count
             shuffled = 4 * self._map_bytes(step.key) + 16 * count  # cut: id, score; merged: these, and id, rank
-            return StepEstimate(f"order of {step.key}", "", 0, read, written, shuffled, count, "node")
-        if step.kind == "relation":
+            name, unit = f"order of {step.key}", "node"
+        elif step.kind == "relation":
             edges = self._edges(step.key)
             written = shape.edge_bytes(edges)
             read = round(written * edges.uncached)
             shuffled = written + self._map_bytes(step.key[2])
-            return StepEstimate(relation_key(step.key), "", 0, read, written, shuffled, edges.num_edges, "edge")
-        nbytes, rows = (sum(getattr(table, name) for table in shape.tables.values()) for name in ("bytes", "rows"))
-        places = sum(table.rows * id_bytes(table.rows) for table in shape.tables.values())
-        return StepEstimate("features", "", 0, nbytes, nbytes, nbytes + places, rows, "row")
+            name, count, unit = relation_key(step.key), edges.num_edges, "edge"
+        else:
+            read = written = sum(table.bytes for table in shape.tables.values())
+            shuffled = written + sum(table.rows * id_bytes(table.rows) for table in shape.tables.values())
+            name, count, unit = "features", sum(table.rows for table in shape.tables.values()), "row"
+        return StepEstimate(
+            name, "", disk_read=read, disk_written=written, disk_scratch=shuffled, amount=count, unit=unit
+        )
 
     def _map_bytes(self, node_type: str) -> int:
         return self.shape.num_nodes(node_type) * id_bytes(self.shape.num_nodes(node_type))
@@ -156,36 +159,42 @@ class ReorderPlan:
     def _order(self, node_type: str) -> Iterator[StepEstimate]:
         """Yield the nodes by score, the order with its inverse, and the score by rank."""
         count, one = self.shape.num_nodes(node_type), self._map_bytes(node_type)
-        marked = count if node_type in self.first else 0
-        memory, passes, how = marked + sort_bytes(count, self.threads), 2, "in memory"
-        if (together := nodes_per_run(node_type, count, self.threads, self.budget.without(marked))) < count:
+        mask_bytes = count if node_type in self.pinned else 0
+        memory, passes, how = mask_bytes + sort_bytes(count, self.threads), 2, "in memory"
+        if (together := nodes_per_run(node_type, count, self.threads, self.budget.without(mask_bytes))) < count:
             pieces = -(-count // together)
             memory, passes, how = self.budget.left(), 2 + pieces, f"{pieces} pieces"
         read = round(passes * 8 * count * self.uncached)
-        yield StepEstimate(f"rank {node_type}", how, memory, read, 0, 0, count, "node")
-        whole = not marked and together >= count
+        yield StepEstimate(f"rank {node_type}", how, memory=memory, disk_read=read, amount=count, unit="node")
+        whole = not mask_bytes and together >= count
         windows = self._windows(one if whole else 0)  # whole: in memory, not read back
-        number, block = windows.count(one), SIZES.block
-        memory = (one if whole else min(SIZES.node_piece, 4 * one)) + min(one, max(block, windows.room))
-        read = 0 if whole else one * number
-        yield StepEstimate(f"order of {node_type}", _in_words(number), memory, read, 2 * one, 0, count, "node")
+        number = windows.count(one)
+        yield StepEstimate(
+            f"order of {node_type}", _in_words(number), disk_read=0 if whole else one * number, disk_written=2 * one,
+            memory=(one if whole else min(SIZES.node_piece, 4 * one)) + min(one, max(SIZES.block, windows.room)),
+            amount=count, unit="node",
+        )  # fmt: skip
         yield self._array(f"score of {node_type}", node_type, 8 * count, self._inverse(node_type), self.uncached)
 
     def _node_arrays(self, node_type: str) -> Iterator[StepEstimate]:
         """Yield the arrays that run along the nodes, and splits."""
-        for name, nbytes in sorted(self.shape.nodes[node_type].arrays.items()):
-            if name.startswith("split-"):
-                yield StepEstimate(f"{node_type} {name}", "some at a time", 20 << 20, 0, nbytes, 0, nbytes // 8, "node")
+        for key, nbytes in sorted(self.shape.nodes[node_type].arrays.items()):
+            name, how = f"{node_type} {key}", "some at a time"
+            if key.startswith("split-"):
+                yield StepEstimate(name, how, memory=20 << 20, disk_written=nbytes, amount=nbytes // 8, unit="node")
             else:
-                yield self._array(f"{node_type} {name}", node_type, nbytes, 0, 0.0)
+                yield self._array(name, node_type, nbytes, 0, 0.0)
 
     def _array(self, name: str, node_type: str, nbytes: int, inverse: int, uncached: float) -> StepEstimate:
         """Return the step of an array along the nodes of a type; `inverse` bytes of ranks are in memory."""
-        windows, count = self._windows(inverse), self.shape.num_nodes(node_type)
+        windows = self._windows(inverse)
         number = windows.count(nbytes)
-        read = number * (round(nbytes * uncached) + (0 if inverse else self._map_bytes(node_type)))
-        memory = inverse + min(nbytes, max(SIZES.block, windows.room)) + min(SIZES.node_piece, 4 * nbytes)
-        return StepEstimate(name, _in_words(number), memory, read, nbytes, 0, number * count, "row")
+        return StepEstimate(
+            name, _in_words(number), amount=number * self.shape.num_nodes(node_type), unit="row",
+            memory=inverse + min(nbytes, max(SIZES.block, windows.room)) + min(SIZES.node_piece, 4 * nbytes),
+            disk_read=number * (round(nbytes * uncached) + (0 if inverse else self._map_bytes(node_type))),
+            disk_written=nbytes,
+        )  # fmt: skip
 
     def relation(self, edges: EdgeShape) -> Iterator[StepEstimate]:
         """Yield offsets, then each file that runs along the entries by windows."""
@@ -194,8 +203,10 @@ class ReorderPlan:
         _, offsets, _ = sizes.parts()
         inverse = self._inverse(edges.relation[2])
         read = round(offsets * edges.uncached) + (0 if inverse else self._map_bytes(edges.relation[2]))
-        memory = inverse + min(offsets, self.budget.left())
-        yield StepEstimate(f"{name} indptr", "in memory", memory, read, offsets, 0, sizes.num_dst, "node")
+        yield StepEstimate(
+            f"{name} indptr", "in memory", memory=inverse + min(offsets, self.budget.left()), disk_read=read,
+            disk_written=offsets, amount=sizes.num_dst, unit="node",
+        )  # fmt: skip
         yield self._entries(f"{name} indices", sizes, sizes.id_bytes, inverse, edges.uncached, indices=True)
         for key, item in sorted(edges.values.items()):
             yield self._entries(f"{name} {key}", sizes, item, inverse, edges.uncached, indices=False)
@@ -212,17 +223,19 @@ class ReorderPlan:
         count = -(-blocks // max(1, int(sizes.room(self.budget, inverse, indices) // per_block)))
         window = min(written, -(-written // max(1, count) // BLOCK_BYTES) * BLOCK_BYTES)
         pieces = PIECES * sizes.piece if uncached else 0
-        memory = maps + offsets + pieces + window + 8 * -(-columns // max(1, count))
         again = max(0, sizes.parts()[0] - inverse) + 8 * columns if indices else 0
-        read = round(count * written * uncached) + again
-        return StepEstimate(name, _in_words(count), memory, read, written, 0, count * sizes.num_edges, "edge")
+        return StepEstimate(
+            name, _in_words(count), memory=maps + offsets + pieces + window + 8 * -(-columns // max(1, count)),
+            disk_read=round(count * written * uncached) + again, disk_written=written,
+            amount=count * sizes.num_edges, unit="edge",
+        )  # fmt: skip
 
     def _features(self) -> Iterator[StepEstimate]:
         """Yield the feature tables in rank order, written in pieces in the background."""
         for name, table in self.shape.tables.items():
             rows = plan_rows(table, False, self.budget.without(appending_memory(table.bytes)))
-            memory = rows.memory + appending_memory(table.bytes)
             yield StepEstimate(
-                f"features of {name}", rows.how, memory, rows.disk_read(table), table.bytes, rows.bytes_scratch,
-                table.rows, "row",
+                f"features of {name}", rows.how, memory=rows.memory + appending_memory(table.bytes),
+                disk_read=rows.disk_read(table), disk_written=table.bytes, disk_scratch=rows.bytes_scratch,
+                amount=table.rows, unit="row",
             )  # fmt: skip

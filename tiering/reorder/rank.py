@@ -18,7 +18,7 @@ from tiering.formats.scores import Scores
 from tiering.formats.shape import SizedGraph
 from tiering.formats.user_arrays import UserArray, UserValues, read_user_arrays
 from tiering.memory import Budget
-from tiering.reorder.arrays import SIZES, NodeWindows, Sizes
+from tiering.reorder.arrays import SIZES, NodeWindows, PieceSizes
 from tiering.run.grid import Int64Array
 
 Ids = AnyArray
@@ -30,10 +30,10 @@ _SIGN, _LAST_KEY = np.uint64(1 << 63), (1 << 64) - 1
 FIRST_OPTION = "--first"
 CHUNK_FIRST = 1 << 20  # ids of nodes put first that are read together
 CHUNK_SCORES = 1 << 21  # most scores read at a time, where all are ranked together
-SORT_SPACE, THREAD_SPACE = 4 << 20, 10 << 20
-"""Bytes that the sort holds in addition to nodes: buckets by their first bits; counts and lines of each thread."""
-NODES_PER_THREAD, LARGE = 1 << 20, 1 << 19
-"""Least nodes of a thread of the sort, and nodes of the largest bucket that one thread sorts."""
+SORT_SPACE = 4 << 20  # bytes of the sort for all threads: the bucket of each prefix of 20 bits, in 4 bytes
+THREAD_SPACE = 10 << 20  # bytes of each thread of the sort: counts of these prefixes, in 8 bytes, and lines of buckets
+NODES_PER_THREAD = 1 << 20  # fewest nodes that a thread of the sort gets
+LARGE_BUCKET = 1 << 19  # nodes from which a bucket is cut again, instead of sorted by one thread
 PIECE_BYTES = 104
 """Bytes of a node of a piece: score and id, these twice in the sort, a bucket, this piece's result, the last one's."""
 
@@ -79,12 +79,13 @@ def _first_mask(array: UserArray, count: int) -> npt.NDArray[np.bool_]:
 
 
 def sort_bytes(num_nodes: int, threads: int) -> int:
-    """Return the most bytes of memory that ranking takes: pairs, chunks of scores, and what the sort's threads hold."""
+    """Return the most bytes of memory that ranking takes: pairs, chunks of scores, and the sort's threads."""
     pairs = num_nodes * (16 if num_nodes >= INT32_NODES else 12)
-    held = pairs + 16 * min(num_nodes, _chunk_scores(num_nodes)) + SORT_SPACE
-    if num_nodes < LARGE:  # no bucket is cut again; counts are gone when buckets are sorted, perhaps by merging
+    held = pairs + 16 * min(num_nodes, _chunk_scores(num_nodes)) + SORT_SPACE  # two chunks of float64 are read
+    if num_nodes < LARGE_BUCKET:  # no bucket is cut again; counts are gone when buckets are sorted, perhaps by merging
         return held + max(THREAD_SPACE, 40 * num_nodes)
-    return held + pairs + min(threads, max(1, num_nodes // NODES_PER_THREAD)) * (THREAD_SPACE + 32 * LARGE)
+    # A bucket that is cut again may have all pairs. A thread holds its bucket's pairs twice, 16 bytes each.
+    return held + pairs + min(threads, max(1, num_nodes // NODES_PER_THREAD)) * (THREAD_SPACE + 32 * LARGE_BUCKET)
 
 
 def _chunk_scores(num_nodes: int) -> int:
@@ -92,13 +93,12 @@ def _chunk_scores(num_nodes: int) -> int:
     return min(CHUNK_SCORES, max(1 << 16, num_nodes // 8))
 
 
-def nodes_per_run(node_type: str, num_nodes: int, threads: int, budget: Budget, sizes: Sizes = SIZES) -> int:
-    """Return the nodes ranked at a time: all, or as many as the budget has room for, at least `Sizes.min_ranked`."""
+def nodes_per_run(node_type: str, num_nodes: int, threads: int, budget: Budget, sizes: PieceSizes = SIZES) -> int:
+    """Return the nodes ranked at a time: all, or as many as the budget has room for, at least `sizes.min_ranked`."""
     if (whole := sort_bytes(num_nodes, threads)) <= budget.left():
         return num_nodes
     fixed = sizes.score_piece + SORT_SPACE + THREAD_SPACE
-    least = min(whole, fixed + sizes.min_ranked * PIECE_BYTES)
-    budget.require(least, f"ranking nodes of type {node_type!r} in pieces")
+    budget.require(min(whole, fixed + sizes.min_ranked * PIECE_BYTES), f"ranking nodes of type {node_type!r} in pieces")
     return max(sizes.min_ranked, (budget.left() - fixed) // PIECE_BYTES)
 
 
@@ -176,7 +176,7 @@ class ScoreRanges:
     scores: Values
     piece: int  # most nodes sorted together
     threads: int
-    sizes: Sizes = SIZES
+    sizes: PieceSizes = SIZES
 
     def pieces(self) -> Iterator[Ids]:
         """Yield ids, one piece after the other; every node once. `ValueError` if a score is NaN."""
@@ -223,6 +223,6 @@ class ScoreRanges:
 
 
 def descending_keys(scores: Values) -> Keys:
-    """Return unsigned numbers whose ascending order is that of falling scores; -0 equals 0."""
+    """Return unsigned numbers that ascend as scores fall; -0 equals 0."""
     bits = (scores + 0.0).view(np.uint64)
     return ~np.where(bits >= _SIGN, ~bits, bits | _SIGN)

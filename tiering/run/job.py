@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import xxhash
 
 from tiering.artifacts.atomic import ExternalDirectories
 from tiering.artifacts.checksum import split_digests
 from tiering.artifacts.file_writer import damaged_blocks
 from tiering.artifacts.manifest import FileEntry
+from tiering.artifacts.storage import AnyArray
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import InternalError
 from tiering.memory import Budget, parse_memory
@@ -117,7 +117,7 @@ class Job:
             run_attempt(self.call(step, 0), columns)
         return step
 
-    def read(self, step: str, index: int, partition: int = 0) -> dict[str, npt.NDArray[Any]]:
+    def read(self, step: str, index: int, partition: int = 0) -> dict[str, AnyArray]:
         """Return a partition of a finished task, a small one, for the driver; a lost one is made again."""
         for _ in range(self.retry.attempts):
             try:
@@ -165,8 +165,7 @@ class Job:
     def report(self, step: Step, done: int, tasks: int) -> str:
         """Return a line for logs on the progress of a step."""
         number = [name for name in self._steps if name not in self._arrays].index(step.name) + 1
-        of = max(number, self.expected)
-        return f"{step.name}: step {number} of {of}, {done} of {tasks} tasks"
+        return f"{step.name}: step {number} of {max(number, self.expected)}, {done} of {tasks} tasks"
 
     def _find(self, step: str, index: int, released: bool = False) -> TaskRecord | None:
         """Return the record of a finished task; remove it if its files are lost, unless these were `released`."""
@@ -195,7 +194,7 @@ class Job:
         self.store.clear(self.name)
 
     def recover(self, lost: LostError, *, run: bool = True) -> None:
-        """Run a task again whose record or shuffle file is lost; without `run` who calls does that."""
+        """Run a task again whose record or shuffle file is lost; without `run` the caller does that."""
         step = self._steps.get(lost.step)
         if step is None:
             raise InternalError(f"a task read {lost.step}, which its step does not name")
@@ -216,7 +215,7 @@ class Job:
             self._run(step, [lost.index])
 
     def call(self, step: Step, index: int) -> Call:
-        """Return what an executor sends to a worker for one attempt of a task."""
+        """Return the call that an executor sends to a worker for one attempt at a task."""
         return Call(self.store.url, self.name, step, index, self._plans[step.name], self.threads)
 
 
@@ -283,8 +282,7 @@ class _StepRun:
             raise error
         self.job.counters.errors.append(str(error))
         if isinstance(error, LostError):
-            own = (error.step, error.index) == (self.step.name, index)
-            self.job.recover(error, run=not own)
+            self.job.recover(error, run=(error.step, error.index) != (self.step.name, index))
         if not any(attempt.index == index for attempt in self.attempts.values()):
             self.job.counters.retried += 1
             self.waiting.appendleft(index)
@@ -317,7 +315,7 @@ class Carrier(AbstractContextManager["Carrier"]):
         self._executor: LocalExecutor | RayExecutor | None = None
         self._jobs: list[Job] = []
 
-    def cuts(self, nbytes: int) -> bool:
+    def uses_tasks(self, nbytes: int) -> bool:
         """Return whether a step that would take `nbytes` in one task runs as several tasks."""
         return nbytes > 0 and self.grid.parts(nbytes) > 1
 

@@ -15,14 +15,12 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import xxhash
 
-from tiering.artifacts.storage import LINE, Bytes
+from tiering.artifacts.storage import LINE, AnyArray, Bytes
 from tiering.errors import FormatError, InternalError, MissingError, TieringError
 from tiering.run.store import ObjectWriter, Store
 
-AnyArray = npt.NDArray[Any]
 Columns = Mapping[str, AnyArray]
 TaskRecord = dict[str, Any]
 """The record of a finished task: small facts, its shuffle file, the artifact file that it wrote."""
@@ -151,12 +149,11 @@ class ShuffleFileWriter:
     def finish(self) -> ShuffleFile:
         """Write the entries; return the description of the file, which is valid once the object is closed."""
         entries = np.array(self.entries, ENTRY)
-        digest = xxhash.xxh3_64_hexdigest(entries.tobytes())
-        file = ShuffleFile(self.key, entries.size, self.kinds, self.at, digest)
+        file = ShuffleFile(self.key, entries.size, self.kinds, self.at, xxhash.xxh3_64_hexdigest(entries.tobytes()))
         self._write(entries.view(np.uint8))
         return file
 
-    def _write(self, data: npt.NDArray[np.uint8]) -> None:
+    def _write(self, data: Bytes) -> None:
         self.out.write(data)
         self.at += data.size
 

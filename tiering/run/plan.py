@@ -17,8 +17,8 @@ from tiering.text.units import format_bytes, format_seconds
 
 SMALL = 20 << 20
 """Bytes of everything that is small: modules loaded on the way, manifests, stacks, what the allocator keeps."""
-DISK_RATE, EDGE_SECONDS = 1e9, 10e-9
-"""Bytes per second of a disk, and seconds in which a thread takes an edge once: orders of magnitude, not measured."""
+DISK_RATE = 1e9  # bytes per second of a disk: an order of magnitude, not measured
+EDGE_SECONDS = 10e-9  # seconds in which a thread takes an edge once: an order of magnitude, not measured
 _DISK = ("disk_read", "disk_written", "disk_scratch", "disk_left")
 _COLUMNS = ("step", "how", "peak memory", "read", "written", "scratch", "left")
 
@@ -50,7 +50,7 @@ def _total(name: str) -> Any:
 
 @dataclass(frozen=True)
 class StageEstimate:
-    """A stage: its steps, what it leaves and where."""
+    """A stage: its steps, and the bytes that it leaves in each directory."""
 
     stage: str
     out: Path
@@ -82,7 +82,7 @@ class StageEstimate:
         return moved / DISK_RATE + edges * EDGE_SECONDS / self.threads
 
     def needed(self) -> dict[Path, int]:
-        """Return the bytes that must be free by directory: for what stays, and the largest scratch files there."""
+        """Return the bytes that must be free by directory: for files that stay, and the largest scratch files there."""
         scratch = Counter[Path]()
         for step in self.steps:
             place = (step.in_store and self.store) or self.out
@@ -165,8 +165,7 @@ class Estimate(Described):
         parts = [part for plan in self.plans for part in plan.describe()]
         if len(self.plans) > 1:
             left = format_bytes(sum(plan.disk_left for plan in self.plans))
-            time = _about(self.seconds)
-            parts.append(Fields({"time": time, "peak memory": format_bytes(self.memory), "left": left}))
+            parts.append(Fields({"time": _about(self.seconds), "peak memory": format_bytes(self.memory), "left": left}))
         assumed = f"disks of {DISK_RATE / 1e9:g} GB/s and {1e9 * EDGE_SECONDS:g} ns for an edge and thread are assumed"
         return [
             *parts,

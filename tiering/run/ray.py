@@ -35,7 +35,7 @@ KEEPALIVE = dict.fromkeys(("RAY_grpc_client_keepalive_time_ms", "RAY_grpc_client
 """Ray's settings with which it notices within seconds that a machine is cut off; its own defaults take 7 minutes."""
 SILENT_SECONDS = 30.0  # time without a task that begins until a note says so, or an error if no machine is large enough
 JOIN_SECONDS = 600.0
-"""Time until that error while there is no machine at all: those of a cloud come only when tasks wait."""
+"""Time until an error while the cluster has no machine: machines of a cloud come only when tasks wait."""
 LOST_SECONDS = 30.0
 """Time without a connection to the head until the cluster is lost; after 60 s Ray would end this process."""
 _JOINING = "`ray status` tells whether this machine belongs to it; clusters with a token need RAY_AUTH_MODE=token here"
@@ -111,8 +111,7 @@ class RayExecutor:
         if (step := (call.job, call.step.name)) not in self._seen:
             self._seen = {step: mark_and_look(call.step.params, self._mark)}
         data = self._ray.cloudpickle.dumps((call, self._seen[step]))
-        sent = self._remote.options(**options).remote(data, build())
-        self._attempts[ticket] = _Attempt(call, sent)
+        self._attempts[ticket] = _Attempt(call, self._remote.options(**options).remote(data, build()))
 
     def wait(self, tickets: Collection[int], seconds: float) -> list[tuple[int, Outcome]]:
         """Return the attempts among `tickets` that have ended; an empty list once `seconds` are over."""

@@ -20,7 +20,7 @@ _PATH = re.compile(rb'(?:"(folder)":)?("/(?:[^"\\]|\\.)*")')
 
 
 def mark_and_look(params: Mapping[str, Any], mark: str) -> dict[str, str]:
-    """Return what lies at each path of a step's parameters; an output directory, a ``folder``, gets a file `mark`."""
+    """Return a text on each path of a step's parameters; an output directory, a ``folder``, gets a file `mark`."""
     seen = {}
     for key, text in _PATH.findall(canonical(params)):
         path = Path(json.loads(text))

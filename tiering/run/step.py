@@ -21,11 +21,11 @@ from itertools import count, pairwise
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
-from tiering.artifacts.storage import Bytes, storage_errors
+from tiering.artifacts.storage import AnyArray, Bytes, storage_errors
 from tiering.errors import InternalError, RefusedError, StorageError, TieringError
 from tiering.run import pieces
+from tiering.run.grid import Int64Array
 from tiering.run.pieces import Columns, LostError, Memory, ShuffleFileWriter, ShuffleStore, TaskRecord, fresh
 from tiering.run.store import Store
 from tiering.text.options import spell_flag
@@ -33,7 +33,6 @@ from tiering.text.progress import note
 from tiering.text.units import format_bytes
 from tiering.version import build
 
-AnyArray = npt.NDArray[Any]
 T = TypeVar("T")
 READERS = 8  # partitions that a task reads at a time
 ATTEMPTS = ".attempts"  # folder of files that tasks have written, in the unfinished artifact
@@ -144,7 +143,7 @@ class TaskContext:
             raise InternalError(f"{self.step}: partitions are written while the task runs")
         self._writer.add(columns)
 
-    def write_all(self, columns: Columns, ends: Sequence[int] | npt.NDArray[np.int64]) -> None:
+    def write_all(self, columns: Columns, ends: Sequence[int] | Int64Array) -> None:
         """Write columns as consecutive partitions that end at `ends`."""
         for partition in pieces.split_rows(columns, np.asarray(ends, np.int64).tolist()):
             self.write(**partition)

@@ -13,13 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from tiering.artifacts.storage import open_descriptor, read_all, storage_errors
+from tiering.artifacts.storage import Bytes, open_descriptor, read_all, storage_errors
 from tiering.errors import FormatError, MissingError, StorageError
 from tiering.text.arguments import require_local
 
-Bytes = npt.NDArray[np.uint8]
 _TURN = 1 << 30  # bytes that one call to the system reads or writes; Linux takes no more than 2 GiB
 
 
@@ -53,7 +51,7 @@ class Store:
 
     @contextmanager
     def open(self, key: str) -> Iterator[StoredObject]:
-        """Open an object for several reads; errors are those of `read`."""
+        """Open an object for several reads; raises the errors of `read`."""
         path = self.root / key
         try:
             with open_descriptor(path) as fd:
@@ -68,7 +66,7 @@ class Store:
         return ObjectWriter(self.root / key)
 
     def put_if_absent(self, key: str, data: bytes) -> bytes:
-        """Put a small object unless there is one, which one of several processes does; return what is there then."""
+        """Put a small object unless the key has one, which one of several processes does; return the key's object."""
         path = self.root / key
         own = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
         with storage_errors(path, len(data)):

@@ -28,7 +28,9 @@ from tiering.scores.counts import Range
 from tiering.scores.request import Float64Array, TrainSet, list_nodes
 
 _HERE = "tiering.scores.blocks"
-EDGE_BYTES, LIST_BYTES, NODE_BYTES = 20, 40, 64  # memory of a task for each edge, list and node of its range
+EDGE_BYTES = 20  # memory of a task for each edge of its lists
+LIST_BYTES = 40  # memory of a task for each of its lists
+NODE_BYTES = 64  # memory of a task for each node of its range
 KINDS = 2  # columns of high in-degree, and the others
 
 
@@ -39,10 +41,9 @@ class Blocks:
     params: dict[str, Any]  # ranges of the tasks, ``nodes`` or ``lists``, and what sums need
     memory: dict[str, int]  # peak memory of a task in bytes, with nodes or with lists
 
-    def step(self, over: str, name: str, function: str, reads: Sequence[str], **params: Any) -> Step:
+    def make_step(self, over: str, name: str, function: str, reads: Sequence[str], **params: Any) -> Step:
         """Return a step with a task for each range of ``nodes`` or ``lists``."""
-        tasks = len(self.params[over])
-        return Step(name, function, tasks, {**self.params, **params}, tuple(reads), self.memory[over])
+        return Step(name, function, len(self.params[over]), {**self.params, **params}, tuple(reads), self.memory[over])
 
 
 def task_bytes(graph: SizedGraph) -> int:
@@ -165,13 +166,12 @@ def read_csc(context: TaskContext, folder: str, begin: int, end: int) -> tuple[I
 
 
 def read_lists(context: TaskContext, step: str) -> tuple[dict[str, AnyArray], Int64Array]:
-    """Return what tasks with nodes have in a step, partition 0, for the nodes of a task's lists; their in-degrees."""
+    """Return the columns of a step over ``nodes``, for the nodes of a task's lists, and these lists' in-degrees."""
     number, begin, end = context.params["lists"][context.index]
     relation, parts = context.params["relations"][number], []
     for task, (node_type, low, high) in enumerate(context.params["nodes"]):
         if node_type == relation["dst"] and low < end and begin < high:
-            columns = context.read(step, task)
-            parts.append({key: a[max(0, begin - low) : end - low] for key, a in columns.items()})
+            parts.append({key: a[max(0, begin - low) : end - low] for key, a in context.read(step, task).items()})
     values = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
     offsets = context.share(open_manifest, context.params["graph"]).read(f"{relation['folder']}/indptr", begin, end + 1)
     return values, np.diff(offsets)
@@ -185,7 +185,7 @@ def emit_values(context: TaskContext, values: Float64Array, degrees: AnyArray) -
 
 
 def sum_out_edges(context: TaskContext, values: str, active: Sequence[bool] | None = None) -> Float64Array:
-    """Sum what step `values` emitted for lists over the out-edges of a task's nodes, of the `active` relations."""
+    """Sum the lists' values that step `values` emitted, over the out-edges of a task's nodes in `active` relations."""
     params, shifts = context.params, context.params["shifts"]
     node_type, begin, end = params["nodes"][context.index]
     shift, bounds = shifts[node_type], range_bounds(params["nodes"], node_type)
@@ -201,8 +201,7 @@ def sum_out_edges(context: TaskContext, values: str, active: Sequence[bool] | No
                 at = 2 * (kind * cuts + part)
                 edges = context.read("blocks", task, at, context.buffer)["edge"]
                 if edges.size:
-                    adds = active is None or active[number]
-                    value = context.read(values, task, kind)["value"] if adds else None
+                    value = context.read(values, task, kind)["value"] if active is None or active[number] else None
                     starts = context.read("blocks", task, at + 1)["start"]
                     sums.add(edges, starts.reshape(-1), value, context.threads)
     return sums.take()

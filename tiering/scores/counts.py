@@ -70,7 +70,7 @@ class TaskCounts:
 
 
 def reached(request: ScoreRequest, accesses: int) -> dict[str, Any]:
-    """Return what a method that counts records: batches and accesses to features, over all epochs."""
+    """Return the record of a method that counts: batches and accesses to features, over all epochs."""
     return {"batches": request.options.epochs * request.epoch_batches, "accesses": accesses}
 
 
@@ -84,8 +84,7 @@ def in_place(counts: Int64Array, epochs: int) -> Float64Array:
     """Return counts per epoch, float64, in the memory of `counts`, which are gone then."""
     per_epoch = counts.view(np.float64)
     for begin in range(0, counts.size, CHUNK):
-        part = counts[begin : begin + CHUNK] / epochs
-        per_epoch[begin : begin + CHUNK] = part
+        per_epoch[begin : begin + CHUNK] = counts[begin : begin + CHUNK] / epochs
     return per_epoch
 
 
@@ -104,7 +103,7 @@ def read_train(context: TaskContext, key: str = "ids") -> TrainSet:
 
 
 def write_counts(context: TaskContext, counts: Int64Array) -> None:
-    """Write the counts of a range of nodes, without those of 0."""
+    """Write the counts of a range of nodes that are not 0."""
     nodes = np.flatnonzero(counts != 0)  # of a mask: several times as fast
     context.write(node=nodes.astype(np.uint32), count=counts[nodes])
 
@@ -113,7 +112,7 @@ def sum_counts(
     job: Job, steps: Mapping[str, Sequence[int]], ranges: Sequence[Range], epochs: int, each: int, squares: bool,
     tasks: Sequence[Sequence[int]] | None = None, partition: int | None = None,
 ) -> TaskCounts:  # fmt: skip
-    """Sum what tasks have written by `write_counts`, for each range; a step has `each` tasks for an epoch.
+    """Sum the counts that tasks wrote by `write_counts`, for each range; a step has `each` tasks for an epoch.
 
     `steps`: how often the counts of a step count, by column. `tasks` of an epoch, by default all, have the range in
     `partition`, by default its number.

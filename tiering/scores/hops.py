@@ -39,7 +39,8 @@ _HERE = "tiering.scores.hops"
 _RULES = {"uniform": "uniform", "full": "uniform", "replacement": "replacement", "weighted": "weighted"}
 """Samplers that let each node draw from its own list, and their rules."""
 _NODE_BITS = 40
-_NODE_BYTES, _LIST_BYTES = 32, 24
+_NODE_BYTES = 32  # memory of a task for each node of its range: its count, then ids and counts as they are written
+_LIST_BYTES = 24  # memory of a task for each list of its range
 _CHUNK = 1 << 22  # weights that are checked at a time
 
 
@@ -191,7 +192,7 @@ def _emit_pairs(context: TaskContext, batch: Int64Array, nodes: Int64Array, node
 
 
 def draw(context: TaskContext) -> None:
-    """Let the lists of a range and relation draw: for each wave, what its batches reach, by range."""
+    """Sample from the lists of a range and relation: for each wave, emit the nodes that its batches reach, by range."""
     params = context.params
     epoch, at = divmod(context.index, len(params["lists"]))
     number, task = params["lists"][at]
@@ -239,7 +240,7 @@ def _sampler(context: TaskContext, number: int, begin: int, end: int) -> native.
 
 
 def merge(context: TaskContext) -> None:
-    """Merge what batches find first: for each wave its pairs, ascending; last, how often each node is found."""
+    """Merge the nodes that batches newly find: pairs of each wave, ascending; last, how often each node is found."""
     params = context.params
     epoch, task = divmod(context.index, len(params["nodes"]))
     _, begin, end = params["nodes"][task]

@@ -27,8 +27,9 @@ from tiering.text.units import format_count
 
 FIXED_WEIGHT = 0.25
 """Epochs that the prior counts for where one epoch alone was sampled, which says nothing about noise."""
-FIRST_BIN, GROWTH, LARGEST_BIN = 200, 1.15, 1 << 22
-"""Nodes of the hottest bin, factor from one bin to the next, and where they stop growing (bounds the memory)."""
+FIRST_BIN = 200  # nodes of the hottest bin
+GROWTH = 1.15  # factor from the nodes of one bin to those of the next
+LARGEST_BIN = 1 << 22  # nodes at which bins stop growing, which bounds the memory
 UNSEEN = 1e-9  # factor of the prior in bins in which nothing was counted: they rank by the prior, below all others
 
 
@@ -54,8 +55,7 @@ def _posterior(graph: Graph, request: ScoreRequest, sums: AccessSums) -> ScoreCo
     weight = FIXED_WEIGHT if weight is None else weight
     train = {t: np.unique(ids) if t in request.seed_time else ids for t, ids in request.train.items()}
     besides = replace(request, train=train, budget=request.budget.without(sums.nbytes))
-    by_vip = request.sampled.sampler in SAMPLERS
-    prior = vip(graph, besides) if by_vip else _ranked_prior(graph, besides, sums)
+    prior = vip(graph, besides) if request.sampled.sampler in SAMPLERS else _ranked_prior(graph, besides, sums)
     columns = (*prior.feature.values(), *prior.adjacency.values())
     totals, of_squares = count_arrays(sums.total), count_arrays(sums.squares or sums.total)
     for column, total, squares in zip(columns, totals, of_squares, strict=True):
@@ -89,9 +89,8 @@ def hybrid_need(graph: SizedGraph, request: ScoreRequest) -> MemoryNeed:
     before = prior(graph, replace(request, options=ScoreOptions())).plus(counts)
     what = f"hybrid: counters, prior and order of {format_count(graph.num_nodes())} nodes and their lists"
     minimum = max(counting.minimum, before.minimum, weighing)
-    return replace(
-        before, minimum=minimum, recommended=max(counting.recommended, before.recommended, weighing), what=what
-    )
+    recommended = max(counting.recommended, before.recommended, weighing)
+    return replace(before, minimum=minimum, recommended=recommended, what=what)
 
 
 def shrink(prior: Float64Array, total: Int64Array, squares: Int64Array, epochs: int, threads: int = 1) -> None:
@@ -122,7 +121,7 @@ def _shrink_bin(prior: Float64Array, total: Int64Array, squares: Int64Array, epo
 
 
 def _ranked_prior(graph: Graph, request: ScoreRequest, sums: AccessSums) -> ScoreColumns:
-    """Return ``wrpr`` as a prior: each column scaled to what was counted, so that a type nothing reached has 0."""
+    """Return ``wrpr`` as a prior: each column scaled to the sum of its counts: 0 for a type that no batch reached."""
     ranks, epochs = wrpr(graph, replace(request, options=ScoreOptions())).feature, request.options.epochs
 
     def scaled(values: Float64Array, counts: Int64Array) -> Float64Array:

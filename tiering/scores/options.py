@@ -1,4 +1,4 @@
-"""The options of a score: which methods there are, and what each may be asked."""
+"""The options of a score: the methods, and the options of each."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HELP = {
 AUTO = "auto"  # method that stands for the best one for what is known
 AUTO_HELP = "hybrid if --fanouts is given, else wrpr if there are training nodes, else rpr."
 SAMPLING = tuple(options_of(SamplingOptions))
-"""Options that say how training samples; those of `tiering.sampling.SamplingOptions`."""
+"""Options that say how training samples: the fields of `tiering.sampling.SamplingOptions`."""
 _RANK, _COUNT = "Reverse PageRank: rpr, wrpr", "Counted epochs: presample, hybrid"
 
 

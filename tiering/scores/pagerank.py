@@ -101,21 +101,21 @@ def _rpr_need(graph: SizedGraph, request: ScoreRequest) -> MemoryNeed:
 def _run_tasks(
     formula: _Formula, job: Job, writer: ArtifactWriter, graph: Graph, request: ScoreRequest
 ) -> ScoreColumns:
-    """Run the sweeps as tasks, to the bytes of one process: for each what lists pass along, then scores and changes."""
+    """Run the sweeps as tasks, to the bytes of one process: for each the values of lists, then scores and changes."""
     iteration = formula(graph, request)
     job.expect(4 + 2 * iteration.sweeps)
     blocks = make_blocks(job, graph, request.train)
-    last = blocks.step("nodes", "start", f"{_HERE}:start", ["chosen"], start=iteration.start)
+    last = blocks.make_step("nodes", "start", f"{_HERE}:start", ["chosen"], start=iteration.start)
     job.run(last)
     done, residual = 0, math.inf
     while done < iteration.sweeps and (residual > iteration.tolerance or not iteration.tolerance):
         done += 1
         params: dict[str, Any] = {"scores": last.name, "damping": iteration.damping, "restart": iteration.restart}
-        values = blocks.step("lists", f"edge-values-{done}", f"{_HERE}:edge_values", [last.name], **params)
+        values = blocks.make_step("lists", f"edge-values-{done}", f"{_HERE}:edge_values", [last.name], **params)
         params["values"] = values.name
         job.run(values)
         reads = [last.name, "chosen", "bins", "blocks", values.name]
-        before, last = last, blocks.step("nodes", f"sweep-{done}", f"{_HERE}:sweep", reads, **params)
+        before, last = last, blocks.make_step("nodes", f"sweep-{done}", f"{_HERE}:sweep", reads, **params)
         changes = [change for record in job.run(last) for change in record["facts"]["changes"]]
         job.release(before, values)
         residual = float(np.cumsum([0.0, *changes])[-1])
@@ -129,10 +129,9 @@ def start(context: TaskContext) -> None:
 
 
 def edge_values(context: TaskContext) -> None:
-    """Emit what a range of lists passes along: the node's score by the length of its list; 0 for an empty one."""
+    """Emit the values that a range of lists passes along: a node's score by the length of its list, or 0."""
     values, degrees = read_lists(context, context.params["scores"])
-    passed = np.divide(values["score"], degrees, out=np.zeros(degrees.size), where=degrees > 0)
-    emit_values(context, passed, degrees)
+    emit_values(context, np.divide(values["score"], degrees, out=np.zeros(degrees.size), where=degrees > 0), degrees)
 
 
 def sweep(context: TaskContext) -> dict[str, list[float]]:

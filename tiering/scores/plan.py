@@ -62,7 +62,7 @@ class ScorePlan:
 
     @property
     def in_process(self) -> bool:
-        """Whether this process computes columns: all without tasks, else those of a method that weighs."""
+        """Whether this process computes columns: always without tasks, with tasks for a method that weighs."""
         return not self.tasks or self.method.weighs is not None
 
     def stage(self, graph: SizedGraph, shape: GraphShape, out: Path) -> StageEstimate:
@@ -75,10 +75,12 @@ class ScorePlan:
             memory = need.minimum if self.method.counts else -(-task_bytes(graph) // self.tasks)
             swept = (64 if self.name == "vip" else 32) * (nodes + list_nodes(graph))  # of this sweep and the one before
             shuffled = self._counted(graph) if self.method.counts else 4 * edges + swept
-            how, read = f"{self.tasks} tasks", self._read_bytes(shape)
-            steps = [StepEstimate(self.name, how, memory, read, columns, shuffled, in_store=True)]
-            if self.in_process:
-                steps.append(StepEstimate("prior and weighing", "in memory", need.minimum, 0, 0, 0, edges, "edge"))
+            step = StepEstimate(
+                self.name, f"{self.tasks} tasks", memory=memory, disk_read=self._read_bytes(shape),
+                disk_written=columns, disk_scratch=shuffled, in_store=True,
+            )  # fmt: skip
+            weighing = StepEstimate("prior and weighing", "in memory", memory=need.minimum, amount=edges, unit="edge")
+            steps = (step, weighing) if self.in_process else (step,)
         else:
             scratch = scratch_bytes(graph, request, need) if need.sweeps else 0
             how = "in memory" if not scratch else f"about {scratch / (4 * edges):.0%} of the edges on disk"
@@ -86,19 +88,23 @@ class ScorePlan:
             passing, unit = ((1 + need.sweeps) * edges, "edge") if self.method.edges else (nodes, "node")
             if self.method.counts:
                 passing += request.options.epochs * request.epoch_batches * batch_bounds(graph, request.sampled)[2]
-            steps = [
-                StepEstimate(self.name, how, memory, self._read_bytes(shape), 0, scratch, passing, unit),
-                StepEstimate("columns", "in memory", columns, 0, columns, 0, nodes, "node"),
-            ]
-        converging = [f"at most {need.sweeps} sweeps, fewer where scores stand still before"] * (self.name == "rpr")
-        held, notes = base_memory(request.budget), (*self.notes, *converging)
-        return StageEstimate("score", out, tuple(steps), {out: columns}, held, notes, request.threads)
+            steps = (
+                StepEstimate(
+                    self.name, how, memory=memory, disk_read=self._read_bytes(shape), disk_scratch=scratch,
+                    amount=passing, unit=unit,
+                ),
+                StepEstimate("columns", "in memory", memory=columns, disk_written=columns, amount=nodes, unit="node"),
+            )  # fmt: skip
+        held, notes = base_memory(request.budget), tuple(self.notes)
+        if self.name == "rpr":
+            notes += (f"at most {need.sweeps} sweeps, fewer where scores stand still before",)
+        return StageEstimate("score", out, steps, {out: columns}, held=held, notes=notes, threads=request.threads)
 
     def _counted(self, graph: SizedGraph) -> int:
         """Return the most bytes in which tasks count nodes and lists that batches read."""
         batches = self.request.options.epochs * self.request.epoch_batches
         reads = batches * sum(batch_bounds(graph, self.request.sampled)[:2])
-        return 12 * min(reads, batches * (graph.num_nodes() + list_nodes(graph)))
+        return 12 * min(reads, batches * (graph.num_nodes() + list_nodes(graph)))  # a uint32 id and an int64 count
 
     def _read_bytes(self, shape: GraphShape) -> int:
         """Return the bytes of the graph, or of the user's own scores, that are read from disk."""
@@ -125,7 +131,7 @@ def plan_score(
     carrier: Carrier | None = None,
     **keywords: Any,
 ) -> ScorePlan:
-    """Check the parameters of a score, which are those of `tiering.score_graph`."""
+    """Check the parameters of a score, which `tiering.score_graph` explains."""
     keywords = {name: value for name, value in keywords.items() if value is not None}
     options, sampling_given = check_options(keywords)
     if method not in (AUTO, *METHODS):
@@ -152,8 +158,8 @@ def plan_score(
     shared = any(isinstance(value, str) and "%" in value for value in values)
     seeded = entry.counts or entry.seeded or (trained and shared)
     unused = [option for option in keywords if option not in entry.options]
-    unused += ["train"] * (train is not None and not trained) + ["seed"] * (seed is not None and not seeded)
-    unused += ["seed_time"] * (seed_time is not None and not entry.counts)
+    uses = {"train": (train, trained), "seed": (seed, seeded), "seed_time": (seed_time, entry.counts)}
+    unused += [option for option, (value, used) in uses.items() if value is not None and not used]
     times = _seed_times(graph, chosen, sampling, seed_time) if entry.counts and sampling is not None else {}
     workers, budget = parse_threads(threads), parse_memory(memory)
     request = ScoreRequest(options, chosen, sampling, workers, budget, seed or 0, times, own)
@@ -182,7 +188,7 @@ def _count_tasks(graph: SizedGraph, plan: ScorePlan, carrier: Carrier) -> int:
     """Return the number of tasks of the score's largest step, 0 where this process computes it."""
     grid, nbytes, counts = carrier.grid, task_bytes(graph), plan.method.counts
     long = counts and carrier.options.executor == "ray" and grid.shards != 1  # on graphs of any size
-    if plan.method.tasks is None or not (long or carrier.cuts(nbytes)):
+    if plan.method.tasks is None or not (long or carrier.uses_tasks(nbytes)):
         return 0
     squares = plan.method.weighs is not None and plan.method.weighs(plan.request)
     return len(sampling_runs(plan.request, grid, squares)) if counts else grid.parts(nbytes)
@@ -266,7 +272,7 @@ def score_graph(
 
 
 def _write_columns(writer: ArtifactWriter, graph: Graph, plan: ScorePlan, carrier: Carrier | None) -> dict[str, Any]:
-    """Write the columns unless an earlier run did; return what the method records about itself."""
+    """Write the columns unless an earlier run did; return the facts that the method records."""
     journal = writer.journal
     known = journal.get("columns")
     if known is not None and writer.has(*known["files"]):
@@ -285,8 +291,8 @@ def _write_columns(writer: ArtifactWriter, graph: Graph, plan: ScorePlan, carrie
         raise StorageError(errno.ENOSPC, text) from error
     for name, values in columns.files().items():
         writer.put(name, values)
-    names = [*features, *(lists if plan.request.sampling else ())]
-    journal.record("columns", files=names, reached=columns.reached)
+    files = [*features, *lists] if plan.request.sampling else [*features]
+    journal.record("columns", files=files, reached=columns.reached)
     return columns.reached
 
 

@@ -1,4 +1,4 @@
-"""Methods of scores: what one is, its options, requests, results and memory."""
+"""Methods of scores: their options, requests, results and memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TrainSet: TypeAlias = "dict[str, np.ndarray[Any, np.dtype[np.int64]]]"
 
 
 def check_options(keywords: Mapping[str, Any]) -> tuple[ScoreOptions, dict[str, Any]]:
-    """Return the options given, all checked, and those of `SAMPLING` among them."""
+    """Return the options of scores and the options of `SAMPLING` among keywords, all checked."""
     if unknown := sorted(set(keywords) - set(OPTIONS)):
         raise InputError(f"score: no option {', '.join(unknown)}; options: {', '.join(OPTIONS)}")
     sampling = {name: value for name, value in keywords.items() if name in SAMPLING}
@@ -120,14 +120,14 @@ class Method:
     options: tuple[str, ...] = ()
     """Names of those that matter; with ``fanouts`` the method predicts reads of adjacency lists, too."""
     tasks: Callable[[Job, ArtifactWriter, Graph, ScoreRequest], ScoreColumns] | None = None
-    """Writes the columns by tasks to the same bytes, if that is possible; returns those that it has in memory."""
+    """Writes the columns by tasks to the same bytes, if that is possible; returns the columns that it has in memory."""
     needs_train: bool = False  # whether the method always starts from training nodes; those with a ``teleport`` may
     counts: bool = False  # whether the method runs the sampler, so that the seed and the order of training nodes matter
     seeded: bool = False  # whether the seed matters though it does not run the sampler
     edges: bool = True  # whether the method reads the edges
     samplers: tuple[str, ...] = SAMPLERS  # samplers that the method knows
     weighs: Callable[[ScoreRequest], bool] | None = None
-    """For a method that weighs in this process what tasks have counted: whether it needs squares of the counts."""
+    """For a method that weighs the counts of tasks in this process: whether it needs squares of the counts."""
 
 
 def list_nodes(graph: SizedGraph) -> int:

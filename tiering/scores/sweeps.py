@@ -12,14 +12,15 @@ from tiering import native
 from tiering.formats.graph import Graph
 from tiering.formats.shape import SizedGraph
 from tiering.memory import Budget, available_memory
+from tiering.run.grid import Int64Array
 from tiering.scores.request import SLACK, MemoryNeed, ScoreRequest, TrainSet
 
-Int64Array: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 NodeValues: TypeAlias = "tuple[float, float, Int64Array]"
-"""Values of the nodes of a type, as the core takes them: of most nodes, of some, and the ascending ids of these."""
+"""Values of the nodes of a type, as the core takes them: of most nodes, of some nodes, and their ascending ids."""
 DirectFile: TypeAlias = tuple[str, "Callable[[int, memoryview], None] | None"]
 
-SAMPLED_BLOCKS, BLOCK_COLUMNS = 256, 4096  # columns whose degrees are looked at, spread over all
+SAMPLED_BLOCKS = 256  # blocks of columns, spread over all, whose degrees are looked at
+BLOCK_COLUMNS = 4096  # consecutive columns of such a block
 
 
 def sweep_need(graph: SizedGraph, threads: int, sweeps: int) -> MemoryNeed:

@@ -31,7 +31,7 @@ _HERE = "tiering.scores.vip"
 
 
 def batch_share(request: ScoreRequest) -> float:
-    """Return the probability of a training node to be in a batch; what is found is divided by it, for an epoch."""
+    """Return the probability of a training node to be in a batch; sums over a batch are divided by it, for an epoch."""
     return min(1.0, request.sampled.batch_size / request.train_size)
 
 
@@ -71,18 +71,18 @@ def _run_tasks(job: Job, writer: ArtifactWriter, graph: Graph, request: ScoreReq
         "seed": share, "only_new": sampling.frontier == "new", "drawn": "",
         "replacement": sampling.sampler == "replacement",
     }  # fmt: skip
-    found = drawn = blocks.step("nodes", "start", f"{_HERE}:start", ["chosen"], **params)
+    found = drawn = blocks.make_step("nodes", "start", f"{_HERE}:start", ["chosen"], **params)
     job.run(found)
     before = [found]
     for hop, numbers in enumerate(fanouts, 1):
         params |= {"fanouts": numbers, "found": found.name}
         params["active"] = [any(earlier[r] for earlier in fanouts[:hop]) for r in range(len(graph.relations))]
         reads = [found.name, params["drawn"]] if hop > 1 else [found.name]
-        drawn = blocks.step("lists", f"draw-{hop}", f"{_HERE}:draw", reads, **params)
+        drawn = blocks.make_step("lists", f"draw-{hop}", f"{_HERE}:draw", reads, **params)
         job.run(drawn)
         params["drawn"] = drawn.name
         reads = [found.name, drawn.name, "chosen", "bins", "blocks"]
-        found = blocks.step("nodes", f"find-{hop}", f"{_HERE}:find", reads, **params)
+        found = blocks.make_step("nodes", f"find-{hop}", f"{_HERE}:find", reads, **params)
         job.run(found)
         job.release(*before)
         before = [drawn, found]

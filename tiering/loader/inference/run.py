@@ -189,12 +189,13 @@ class Inference:
             read, how = self._estimate_reads(view, number, budget)
             edges = sum(int(run.edges.sum()) for run in self._runs[number].values())
             scratch = written if number < len(self._tables) - 1 else 0
-            kept = 0 if scratch else written
             memory = self._limit.limit - budget.resident if how else budget.allocated + read
-            sizes = memory, read, kept, scratch, edges
-            steps.append(StepEstimate(f"layer {number}", how or "in memory", *sizes, "edge"))
+            steps.append(StepEstimate(
+                f"layer {number}", how or "in memory", memory=memory, disk_read=read, disk_written=written - scratch,
+                disk_scratch=scratch, amount=edges, unit="edge",
+            ))  # fmt: skip
         left = {self._out: RowsEntry.total(self._tables[-1])}
-        return Estimate((StageEstimate("inference", self._out, tuple(steps), left, base_memory(self._limit)),))
+        return Estimate((StageEstimate("inference", self._out, tuple(steps), left, held=base_memory(self._limit)),))
 
     def _estimate_reads(self, view: Layout, number: int, budget: Budget) -> tuple[int, str]:
         """Return the bytes that a layer reads of the ssd tier, and of which form its reading is."""

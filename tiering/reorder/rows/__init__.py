@@ -1,4 +1,4 @@
-"""Permute rows: those of a feature table into rank order, within a memory budget, by the cheapest strategy.
+"""Permute the rows of a feature table into rank order, within a memory budget, by the cheapest strategy.
 
 ``in order``: the table lies in rank order. ``gather``: it fits the free memory as page cache, take row by row.
 ``passes``: a window of ranks is filled while the table streams past, once per window. ``scatter``: rows go to one file

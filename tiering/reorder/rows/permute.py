@@ -27,7 +27,7 @@ from tiering.formats.feature_rows import map_rows
 from tiering.formats.features import FeatureTable
 from tiering.formats.tier_rows import TierRows
 from tiering.memory import Budget
-from tiering.reorder.arrays import SIZES, Rows, Sizes, moved_bytes, source_of
+from tiering.reorder.arrays import SIZES, PieceSizes, Rows, moved_bytes, source_of
 from tiering.text.progress import progress
 from tiering.text.units import format_bytes
 
@@ -52,7 +52,7 @@ class RowPlan:
     memory: int  # bytes at the peak, copies that the caller makes of a chunk included
     bytes_scratch: int = 0  # bytes written to disk for a while, besides the result
     passes: int = 1  # how often the table is read
-    sizes: Sizes = SIZES
+    sizes: PieceSizes = SIZES
 
     @property
     def windows(self) -> bool:
@@ -84,8 +84,8 @@ def _held(table: Rows, chunk: int, buffers: int, read: int) -> int:
     return (buffers * table.row_bytes + read * table.source.row_bytes) * chunk // moved_bytes(table)
 
 
-def minimum_memory(table: Rows, in_order: bool, sizes: Sizes | None = None, copies: int = 0) -> int:
-    """Return the bytes with which rows can be brought into rank order at all; arguments as of `plan_rows`."""
+def minimum_memory(table: Rows, in_order: bool, sizes: PieceSizes | None = None, copies: int = 0) -> int:
+    """Return the bytes with which rows can be brought into rank order at all; `plan_rows` explains the arguments."""
     sizes = sizes or SIZES
     chunk = max(sizes.chunk, moved_bytes(table))
     if in_order or sizes.cached(table):
@@ -95,7 +95,7 @@ def minimum_memory(table: Rows, in_order: bool, sizes: Sizes | None = None, copi
     return _held(table, chunk, BUFFERS, 2) + chunk
 
 
-def plan_rows(table: Rows, in_order: bool, budget: Budget, sizes: Sizes | None = None, copies: int = 0) -> RowPlan:
+def plan_rows(table: Rows, in_order: bool, budget: Budget, sizes: PieceSizes | None = None, copies: int = 0) -> RowPlan:
     """Choose how to bring the rows of a table into rank order; `in_order`: it lies in rank order.
 
     Memory: 2 chunks, or tables if they are smaller, and the caller's `copies` (bytes) without windows; else 7 chunks
@@ -215,7 +215,7 @@ class Windows:
         self._following = None
 
     def _new_window(self, start: int) -> _Window:
-        """Return the memory for the window that begins at a rank: that of an earlier one if there is any."""
+        """Return memory for the window that begins at a rank: an earlier window's if there is one."""
         row_bytes = self._table.row_bytes
         memory = self._unused.pop() if self._unused else aligned_bytes(self._plan.window_rows * row_bytes)
         rows = min(self._plan.window_rows, self._table.rows - start)
@@ -308,7 +308,7 @@ class PermutedRows(AbstractContextManager["PermutedRows"]):
 
     def __init__(
         self, table: Rows, new_to_old: Ids | None, old_to_new: Ids | None, *, budget: Budget, scratch: Path,
-        threads: int, sizes: Sizes | None = None, copies: int = 0,
+        threads: int, sizes: PieceSizes | None = None, copies: int = 0,
     ) -> None:  # fmt: skip
         self.table, self._threads = table, threads
         self._new_to_old: Any = new_to_old  # taken row by row only where rows are gathered

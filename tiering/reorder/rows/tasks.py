@@ -56,7 +56,7 @@ class Striping:
     per_unit: int  # rows of a unit; in memory tiers each row is one
     first_unit: int  # number of the first unit: unit u goes to file u mod `files`
     bounds: Sequence[int]
-    """Where ranges begin, and the last ends, in what is striped out, from 0 on. They begin with a unit."""
+    """Bounds of the ranges, counted from rank `first` as 0. Each range begins with a unit."""
 
     @classmethod
     def plan(
@@ -115,15 +115,13 @@ class Striping:
             file = (self._units()[ranges] + unit) % self.files
             numbers = starts[ranges * self.files + file] + unit // self.files * self.per_unit + slot
         order, counts = native.partition(numbers, starts, threads)
-        places = numbers[order] - np.repeat(starts[:-1], counts)
-        return order, counts, places.astype(f"i{id_bytes(self.most)}")
+        return order, counts, (numbers[order] - np.repeat(starts[:-1], counts)).astype(f"i{id_bytes(self.most)}")
 
 
 def stripe_rows(context: TaskContext, striping: Striping, ranks: AnyArray, rows: Bytes) -> None:
     """Write the rows that belong to a tier as partitions, with their places."""
     own = np.flatnonzero((ranks >= striping.first) & (ranks < striping.end))
-    numbers = ranks[own].astype(np.int64) - striping.first
-    order, counts, places = striping.order_items(numbers, context.threads)
+    order, counts, places = striping.order_items(ranks[own].astype(np.int64) - striping.first, context.threads)
     striped = context.buffer(own.size * rows.shape[1]).reshape(own.size, rows.shape[1])
     if striped.size:
         native.gather_rows(rows, own[order], striped, context.threads)
@@ -212,7 +210,7 @@ class TablePlan:
         table: FeatureTable | EncodedTable, shape: tuple[int, int] = (4096, 4096), num_peers: int = 0,
         stripe_files: int = 0,
     ) -> TablePlan:  # fmt: skip
-        """Return the plan by which a task has room for what one file has of a range of ranks."""
+        """Return a plan whose ranges of ranks are so small that a task has room for the rows of one in one file."""
         striping = {}
         for tier in TIERS:
             nbytes, ranks = entry.rows(tier) * entry.row_bytes * COPIES, entry.ranges[tier]
@@ -233,8 +231,7 @@ class TablePlan:
         striping = self.striping.get(tier)
         if striping is None:
             return 0
-        in_units = self.shape[0] // striping.per_unit if tier == "ssd" else 0
-        return striping.most * max(self.entry.row_bytes, in_units)
+        return striping.most * max(self.entry.row_bytes, self.shape[0] // striping.per_unit if tier == "ssd" else 0)
 
     def params(self) -> dict[str, Any]:
         """Return the table's parameters for tasks, as JSON holds them."""

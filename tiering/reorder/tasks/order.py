@@ -8,7 +8,6 @@ like any other. Memory: `NODE_BYTES` a node, and two blocks of 64 MiB.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from tiering import native
 from tiering.artifacts.checksum import BLOCK_BYTES
@@ -17,7 +16,7 @@ from tiering.artifacts.manifest import id_bytes
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import InputError
 from tiering.formats.scores import Scores
-from tiering.reorder.rank import descending_keys
+from tiering.reorder.rank import Values, descending_keys
 from tiering.run.files import TaskFile, ends_of, files_step, make_files, output_window
 from tiering.run.grid import Int64Array, equal_bounds
 from tiering.run.job import Job
@@ -25,7 +24,8 @@ from tiering.run.step import Step, TaskContext
 
 _HERE = "tiering.reorder.tasks.order"
 NODE_BYTES = 96  # memory of a task per node: score, key and id, unsorted and sorted, and what the sort holds
-_SAMPLES, _MAX_SAMPLES = 256, 1 << 20  # nodes for each range, and in all, whose scores give the splitters
+_SAMPLES = 256  # nodes, for each range, whose scores give the splitters
+_MAX_SAMPLES = 1 << 20  # most such nodes of all ranges together
 
 
 def write_order(job: Job, writer: ArtifactWriter, scores: Scores, node_type: str, count: int) -> None:
@@ -56,10 +56,9 @@ def write_order(job: Job, writer: ArtifactWriter, scores: Scores, node_type: str
             ("old_to_new", f"int{8 * wide}", wide, even),
         )
     ]  # fmt: skip
-    written = {**params, "from": merge.name}
-    make_files(
-        job, writer, files_step(f"{name}.files", f"{_HERE}:write", files, written, [merge.name], max(chunk, widest))
-    )
+    params = {**params, "from": merge.name}
+    step = files_step(f"{name}.files", f"{_HERE}:write", files, params, [merge.name], max(chunk, widest))
+    make_files(job, writer, step)
     job.release(merge)
 
 
@@ -67,8 +66,7 @@ def cut(context: TaskContext) -> dict[str, list[int]]:
     """Write the nodes of a chunk by range of ranks: ascending ids, and scores; return the rows of each range."""
     params = context.params
     begin, end = equal_bounds(params["num_nodes"], params["parts"])[context.index : context.index + 2]
-    manifest = context.share(open_manifest, params["scores"])
-    scores = manifest.read(f"nodes/{params['node_type']}/feature", begin, end)
+    scores = context.share(open_manifest, params["scores"]).read(f"nodes/{params['node_type']}/feature", begin, end)
     if np.isnan(scores).any():
         raise InputError(
             f"{params['scores']}: scores of node type {params['node_type']!r}: the score of node "
@@ -84,8 +82,7 @@ def cut(context: TaskContext) -> dict[str, list[int]]:
         own = order[starts[part] : starts[part] + counts[part]]
         ends.append(int(starts[part] + np.searchsorted(own, max(0, node - begin))))
     ends.append(end - begin)
-    ids = order.astype(f"i{id_bytes(params['num_nodes'])}") + begin
-    context.write_all({"id": ids, "score": scores[order]}, ends)
+    context.write_all({"id": order.astype(f"i{id_bytes(params['num_nodes'])}") + begin, "score": scores[order]}, ends)
     return {"rows": np.diff(ends, prepend=0).tolist()}
 
 
@@ -121,7 +118,7 @@ def write(context: TaskContext) -> None:
             out.append(ranks)
 
 
-def _keys(scores: npt.NDArray[np.float64]) -> Int64Array:
-    """Return numbers whose ascending order is that of falling scores."""
+def _keys(scores: Values) -> Int64Array:
+    """Return signed numbers that ascend as scores fall."""
     keys: Int64Array = (descending_keys(scores) ^ np.uint64(1 << 63)).view(np.int64)
     return keys
