@@ -135,39 +135,6 @@ def test_layout_of_what_is_not_reordered(tiering_cli, tmp_path, chain, unchanged
         tiering_cli("score", chain[2], *given, "--out", tmp_path / "again").refused("reordered")
 
 
-def test_feature_file_changed_after_import(tiering_cli, tmp_path, chain, unchanged):
-    features = chain[0].parent / "data/node_feat.npy"
-    np.save(features, np.ones((40, 6), np.float32))
-    unchanged()
-    arguments = ("layout", chain[2], "--cpu", "auto", "--out", tmp_path / "layout")
-    tiering_cli(*arguments).refused("node_feat.npy")
-    assert tiering_cli("check", chain[2], "--full").code == 1
-    features.unlink()
-    tiering_cli(*arguments).refused("node_feat.npy")
-
-
-@pytest.mark.parametrize("command", ["generate", "import", "score", "reorder", "layout"])
-def test_existing_output(tiering_cli, tmp_path, chain, tiny_dataset, command):
-    graph, scores, reordered = chain
-    target = tmp_path / "target"
-    arguments = {
-        "generate": ("generate", target, "--nodes", 100, "--edges", 500, "--dim", 4, "--classes", 2),
-        "import": ("import", tiny_dataset, "--out", target),
-        "score": ("score", graph, "--out", target),
-        "reorder": ("reorder", graph, "--scores", scores, "--out", target),
-        "layout": ("layout", reordered, "--gpu", "10%", "--ssd", tmp_path / "disk", "--out", target),
-    }[command]
-    tiering_cli(*arguments).ok()
-    before = {path: path.read_bytes() for path in target.rglob("*") if path.is_file()}
-    tiering_cli(*arguments).refused("target", "--force")
-    assert before == {path: path.read_bytes() for path in target.rglob("*") if path.is_file()}
-    tiering_cli(*arguments, "--force").ok()
-    if command != "generate":
-        tiering_cli("check", target, "--full").ok()
-    if command == "layout":
-        assert len(list((tmp_path / "disk").rglob("ssd-0-of-1"))) == 1
-
-
 def test_damaged_artifact(tiering_cli, tmp_path, chain):
     graph = chain[0]
     indices = next(graph.rglob("indices"))

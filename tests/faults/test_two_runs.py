@@ -45,7 +45,7 @@ def test_the_second_is_refused(inputs, tmp_path, stage):
     out = tmp_path / STAGES[stage].out
     first = Interpreter(STOPPED, *argv)
     try:
-        wait_for(first, "reached\n")
+        first.wait_for("reached\n")
         for more in ((), ("--force",)):
             second = run(*argv, *more)
             assert second.returncode == 1
@@ -58,13 +58,6 @@ def test_the_second_is_refused(inputs, tmp_path, stage):
     assert run(*argv).returncode == 0
     assert tiering.check(out) == []
     assert not [name for name in (path.name for path in tmp_path.iterdir()) if name.startswith(".")]
-
-
-def wait_for(process: Interpreter, text: str) -> None:
-    end = time.monotonic() + 60
-    while process.said() != text:
-        assert time.monotonic() < end, process.said()
-        time.sleep(0.01)
 
 
 def run(*argv: str) -> subprocess.CompletedProcess[str]:
