@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 from pathlib import Path
 
 import pytest
@@ -77,17 +75,3 @@ def test_wrong_input_is_refused_as_without(commands, tiering_cli, tmp_path):
     ):
         with_it = tiering_cli(*arguments, "--dry-run")
         assert with_it.refused() == tiering_cli(*arguments).refused()
-
-
-def test_the_page_runs(tiering_cli, tmp_path, repository, monkeypatch):
-    """Every command and the code of the page, in order, in one directory."""
-    text = (repository / "docs" / "memory-and-disks.md").read_text()
-    blocks = dict(re.findall(r"^```(\w+)\n(.*?)^```$", text, re.M | re.S))
-    monkeypatch.chdir(tmp_path)
-    Path("chain.toml").write_text(blocks["toml"])
-    for line in blocks["bash"].splitlines():
-        program, *arguments = shlex.split(line)
-        assert program == "tiering"
-        tiering_cli(*arguments).ok()
-    exec(compile(blocks["python"], "docs/memory-and-disks.md", "exec"), {})  # noqa: S102 - our own page
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["chain.toml", "data"]

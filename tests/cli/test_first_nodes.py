@@ -17,7 +17,6 @@ import tiering
 from tiering.errors import FormatError, InputError
 from tiering.formats.order import Order
 from tiering.graph.build import build_graph
-from tiering.layout.tiers import RankedTable, parse_capacities, plan_tiers
 from tiering.memory import Budget
 from tiering.reorder.arrays import SIZES, NodeWindows, PieceSizes
 from tiering.reorder.rank import PIECE_BYTES, SORT_SPACE, THREAD_SPACE, NodeOrders, read_first
@@ -90,29 +89,6 @@ def test_the_order_is_that_of_a_plain_sort_in_any_memory(data):
             assert np.concatenate(whole).tolist() == np.concatenate(pieces).tolist() == wanted
             assert len(pieces) > 3
             assert {piece.dtype for piece in (*whole, *pieces)} == {np.dtype(np.int32)}
-
-
-def line(tables):
-    """Rows in the order of the common line, by plain sorting."""
-    rows = [(k, rank) for k, table in enumerate(tables) for rank in range(table.rows)]
-    first = {(k, rank): rank < tables[k].first for k, rank in rows}
-    return sorted(rows, key=lambda row: (not first[row], 0 if first[row] else -tables[row[0]].scores[row[1]], *row))
-
-
-@settings(max_examples=200)
-@given(data=st.data())
-def test_tiers_are_pieces_of_the_line(data):
-    tables = []
-    for k in range(data.draw(st.integers(1, 3))):
-        scores = data.draw(st.lists(st.sampled_from([0.0, 1.0, 2.0, 3.0, 1e300]), min_size=1, max_size=10))
-        first = data.draw(st.integers(0, len(scores)))
-        scores = scores[:first] + sorted(scores[first:], reverse=True)
-        tables.append(RankedTable(f"t{k}", len(scores), 10, np.array(scores), first))
-    order = line(tables)
-    rows = data.draw(st.integers(1, len(order)))
-    ranges = plan_tiers(tables, parse_capacities(gpu=10 * rows, cpu="auto"), strict=False)
-    counts = [sum(1 for k, _ in order[:rows] if k == number) for number in range(len(tables))]
-    assert [ranges[table.node_type]["gpu"][1] for table in tables] == counts
 
 
 def test_beside_adjacency_lists_on_the_gpu(tiering_cli, chain, tmp_path):

@@ -6,10 +6,9 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-from warm_processes import Interpreter
+from warm_processes import stopped
 
 # Sends SIGINT when a module is looked for.
 WHILE_LOADING = """
@@ -26,22 +25,6 @@ sys.argv = ["tiering", "info", "nowhere"]
 from tiering.cli.main import run
 run()
 """
-# Runs a command that stops when everything but the manifest is written; {deaf}: and sleeps on when it is told to end.
-STOPPED = """
-import contextlib, sys, time
-from tiering.artifacts.writer import ArtifactWriter
-from tiering.cli.main import run
-
-def stop(*arguments, **options):
-    with contextlib.suppress({deaf}):
-        print("reached", flush=True)
-        time.sleep(60)
-    print("told", flush=True)
-    time.sleep(60)
-
-ArtifactWriter.commit = stop
-run()
-"""
 
 
 @pytest.mark.parametrize("module", ["click", "tiering.cli.commands", "numpy", "tiering.formats.registry"])
@@ -50,13 +33,6 @@ def test_interrupted_while_modules_load(module: str) -> None:
         [sys.executable, "-c", WHILE_LOADING.format(module=module)], capture_output=True, text=True, check=False
     )
     assert (found.returncode, found.stderr, found.stdout) == (130, "interrupted\n", "")
-
-
-def begin(folder: Path, dataset: Path, *, deaf: str = "ZeroDivisionError") -> Interpreter:
-    """An import that has done its work."""
-    process = Interpreter(STOPPED.format(deaf=deaf), "import", dataset, "--out", folder / "graph")
-    process.wait_for("reached\n")
-    return process
 
 
 @pytest.mark.parametrize(
@@ -68,7 +44,7 @@ def begin(folder: Path, dataset: Path, *, deaf: str = "ZeroDivisionError") -> In
     ],
 )
 def test_what_is_finished_is_kept(tiering_cli, tmp_path, tiny_dataset, number, code, words) -> None:
-    process = begin(tmp_path, tiny_dataset)
+    process = stopped("import", tiny_dataset, "--out", tmp_path / "graph")
     os.kill(process.pid, number)
     done, command = process.wait(), f"tiering import {tiny_dataset} --out {tmp_path / 'graph'}"
     assert (done.returncode, done.stderr) == (code, f"{words}; what is finished is kept, go on with: {command}\n")
@@ -76,7 +52,7 @@ def test_what_is_finished_is_kept(tiering_cli, tmp_path, tiny_dataset, number, c
 
 
 def test_the_second_ends_at_once(tmp_path, tiny_dataset) -> None:
-    process = begin(tmp_path, tiny_dataset, deaf="BaseException")
+    process = stopped("import", tiny_dataset, "--out", tmp_path / "graph", deaf="BaseException")
     os.kill(process.pid, signal.SIGTERM)
     process.wait_for("told\n")
     os.kill(process.pid, signal.SIGTERM)

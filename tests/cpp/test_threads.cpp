@@ -1,9 +1,11 @@
 // Every kernel by several threads, under TSan: the same bytes as by one. tests/native compares them with other methods.
+#include <cmath>
 #include <tiering/reorder.hpp>
 #include <tiering/scores.hpp>
 
 #include "check.hpp"
 #include "graphs.hpp"
+#include "tiering/sampling/sampler.hpp"
 
 using namespace tiering;
 using namespace tiering::test;
@@ -159,6 +161,33 @@ void test_key_parts(int64_t count) {
   });
 }
 
+/// Columns of up to 40 weights, some empty and some of zeros alone; a column by itself gives the same sums.
+template <typename T>
+void test_cumulative_weights(int64_t columns) {
+  std::mt19937_64 random(1);
+  std::vector<int64_t> indptr{0};
+  std::vector<T> weights;
+  for (int64_t v = 0; v < columns; ++v) {
+    for (uint64_t e = v % 9 == 4 ? 0 : random() % 40; e > 0; --e)
+      weights.push_back(v % 7 == 3 ? T{0} : static_cast<T>(std::pow(random() % 800 + (e == 1), 3)));
+    indptr.push_back(static_cast<int64_t>(weights.size()));
+  }
+  const auto sums = [&](const std::vector<int64_t>& begins, int64_t first, int threads) {
+    RelationView relation;
+    relation.indptr = begins.data();
+    relation.indices.size = begins.back();  // the sums never read its indices
+    relation.weights = {weights.data() + first, begins.back(), sizeof(T) == 8};
+    return copied(cumulative_weights(relation, static_cast<int64_t>(begins.size()) - 1, "relation 0", threads));
+  };
+  check_threads([&](int threads) { return sums(indptr, 0, threads); });
+  const auto all = sums(indptr, 0, 1);
+  for (size_t v = 0; v < static_cast<size_t>(columns); v += 16)
+    if (const int64_t begin = indptr[v], degree = indptr[v + 1] - begin; degree > 0 && v % 7 != 3) {
+      const auto alone = sums({0, degree}, begin, 1);
+      CHECK(std::equal(alone.begin(), alone.end(), all.begin() + begin));
+    }
+}
+
 struct Problem {
   std::vector<int64_t> num_nodes;
   std::vector<PlainCsc> graphs{};
@@ -221,6 +250,8 @@ int main() {
     test_scatter(200, 5000, 64, 8, num_src);
   }
   test_key_parts(60000);
+  test_cumulative_weights<float>(9000);
+  test_cumulative_weights<double>(9000);
   test_relabel<int64_t>(7, 3000, 20000, 8, {20000, 20000, 7});
   test_relabel<int32_t>(5000, 4000, 300000, 4, {300000, 300000, 5000});
   for (const int64_t item : {1, 4, 8, 12}) {

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import scipy.io
 import scipy.sparse
-from generated_text import BLOCK_SIZES, generate_text
+from generated_text import BLOCK_SIZES, Edges, edges_in_order, generate_text
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from refusals import refused
@@ -24,25 +24,13 @@ import tiering.datasets.text as text_blocks
 from tiering.datasets.open import open_dataset
 from tiering.errors import InputError
 
-Edges = list[tuple[str, str]]
 NAMES = {"string_ids": True}
-
-
-def edges_of(path: Path, **options: Any) -> Edges:
-    """Edges that an import reads, by name or by decimal id."""
-    with open_dataset(path, "edgelist", work_dir=path.parent, **options) as data:
-        edges, names = data.edges[0], data.nodes["node"].names
-
-        def name(node: int) -> str:
-            return str(node) if names is None else names.encoded(node).decode()
-
-        return [(name(u), name(v)) for u, v in zip(edges.src.tolist(), edges.dst.tolist(), strict=True)]
 
 
 def read(folder: Path, text: str | bytes, **options: Any) -> Edges:
     path = folder / "e.csv"
     path.write_bytes(text.encode() if isinstance(text, str) else text)
-    return edges_of(path, **options)
+    return edges_in_order(path, **options)
 
 
 def test_generated_texts_have_the_edges_of_pythons_csv_module_and_of_pyarrow(tmp_path, monkeypatch):

@@ -99,27 +99,6 @@ def test_scores_of_another_graph_are_refused(star, tmp_path):
         named_scores(import_graph(other, tmp_path / "graph"), [degree])
 
 
-@pytest.fixture(scope="module")
-def tolokers(shared_data, tmp_path_factory):
-    return import_graph(shared_data / "tolokers", tmp_path_factory.mktemp("tolokers") / "graph")
-
-
-def test_the_exact_future_is_the_oracle(tolokers, tmp_path):
-    """Pre-sampled with the run's own seed and epochs, a score serves what the oracle serves, to the last access."""
-    options = {"fanouts": [10, 10], "batch_size": 256, "seed": 7}
-    future = score_graph(tolokers, "presample", tmp_path / "s", epochs=2, **options)
-    shares = [0.001, 0.01, 0.05, 0.1, 0.2, 0.4, 0.8]
-    judged = {"sampling": options.pop("fanouts"), "shares": shares, "epochs": 2, **options}
-    found = evaluate(tolokers, {"future": future}, first_epoch=0, **judged)
-    assert found.hit_rates["future"] == found.hit_rates["oracle"]
-    assert found.curves["future"].tolist() == found.curves["oracle"].tolist()
-    assert found.overlap == ["future"] and found.to_json()["epochs"]["seen"] == {"future": [0, 2]}
-    unseen = evaluate(tolokers, {"past": future}, **judged)
-    assert unseen.epochs == range(2, 4) and unseen.overlap == []
-    past, best = unseen.hit_rates["past"], unseen.hit_rates["oracle"]
-    assert all(ours <= most for ours, most in zip(past, best, strict=True)) and past[3] < best[3]
-
-
 def test_epochs_judged_by_default_are_unseen(star, tmp_path):
     options = {"fanouts": [1], "train": [1, 2, 3], "batch_size": 2}
     early = score_graph(star, "presample", tmp_path / "early", epochs=2, seed=0, **options)

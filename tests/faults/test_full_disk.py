@@ -7,32 +7,19 @@ import os
 import random
 import re
 import shutil
-import subprocess
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from campaign import Campaign
+from loop_disk import loop_disk
 from trials import STAGES, Trials, error_lines
-
-SIZE = 24 << 20
 
 
 @pytest.fixture
 def disk(tmp_path):
-    """An ext4 file system of 24 MiB in a file."""
-    image, folder = tmp_path / "image", tmp_path / "disk"
-    folder.mkdir()
-    with image.open("wb") as file:
-        file.truncate(SIZE)
-    if os.geteuid() != 0 or shutil.which("mkfs.ext4") is None:
-        pytest.skip("mounting a file system needs root and mkfs.ext4")
-    subprocess.run(["mkfs.ext4", "-q", "-m", "0", str(image)], check=True)
-    mounted = subprocess.run(["mount", "-o", "loop", str(image), str(folder)], capture_output=True, text=True)
-    if mounted.returncode:
-        pytest.skip(f"no file system can be mounted here: {mounted.stderr.strip()}")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    with loop_disk(tmp_path / "image", tmp_path / "disk", 24 << 20) as mounted:
+        yield mounted.folder
 
 
 def free(disk: Path) -> int:

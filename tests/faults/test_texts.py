@@ -9,33 +9,21 @@ import re
 from contextlib import redirect_stderr
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from campaign import Campaign
-from generated_text import BLOCK_SIZES, GeneratedText, generate_text
+from generated_text import BLOCK_SIZES, Edges, edges_in_order, generate_text
 
 import tiering
 import tiering.datasets.text as text_blocks
-from tiering.datasets.open import open_dataset
 from tiering.errors import TieringError
 
-Edges = list[tuple[str, str]]
 
-
-def edges_in_order(path: Path, made: GeneratedText) -> Edges:
-    """Edges as the reader of text gives them."""
-    with open_dataset(path, "edgelist", work_dir=path.parent, **made.options) as data:
-        edges, names = data.edges[0], data.nodes["node"].names
-        ends = zip(edges.src.tolist(), edges.dst.tolist(), strict=True)
-        if names is None:
-            return [(str(u), str(v)) for u, v in ends]
-        return [(names.encoded(u).decode(), names.encoded(v).decode()) for u, v in ends]
-
-
-def edges_of_graph(path: Path, made: GeneratedText) -> Edges:
+def edges_of_graph(path: Path, **options: Any) -> Edges:
     """Edges of the graph that an import makes, sorted."""
-    graph = tiering.import_graph(path, path.parent / "graph", format="edgelist", force=True, **made.options)
+    graph = tiering.import_graph(path, path.parent / "graph", format="edgelist", force=True, **options)
     indptr, indices = graph.csc(None)
     sources, targets = indices, np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
     names = graph.names()
@@ -58,7 +46,7 @@ def judge(rng: random.Random, folder: Path, patch: pytest.MonkeyPatch) -> str:
         for read in (edges_in_order, edges_of_graph) if size > 1000 else (edges_in_order,):
             try:
                 with redirect_stderr(StringIO()):  # the number of comments
-                    found = read(path, made)
+                    found = read(path, **made.options)
             except TieringError as error:
                 assert made.error is not None, f"{error}: {story}"
                 assert re.search(made.error, str(error)), f"{error}: {story}"

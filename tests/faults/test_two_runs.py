@@ -16,25 +16,12 @@ import pytest
 from campaign import Campaign
 from crash_injection import CrashInjection
 from trials import STAGES, Trials, error_lines
-from warm_processes import Interpreter, interpret
+from warm_processes import interpret, stopped
 
 import tiering
 from tiering.errors import BusyError, MissingError
 
 REFUSED = r"error: .*(: process \d+ is writing it, since .*; wait |already exists)"
-# Runs a command that stops when everything but the manifest is written.
-STOPPED = """
-import sys, time
-from tiering.artifacts.writer import ArtifactWriter
-from tiering.cli.main import main
-
-def stop(*arguments, **options):
-    print("reached", flush=True)
-    time.sleep(60)
-
-ArtifactWriter.commit = stop
-sys.exit(main(sys.argv[1:]))
-"""
 
 
 @pytest.mark.slow
@@ -43,9 +30,8 @@ def test_the_second_is_refused(inputs, tmp_path, stage):
     argv = STAGES[stage].argv.replace("{}", str(inputs)).replace("@", str(tmp_path)).split()
     argv += [] if stage == "import" else ["--no-verify"]  # the inputs' checksums are of other blocks
     out = tmp_path / STAGES[stage].out
-    first = Interpreter(STOPPED, *argv)
+    first = stopped(*argv)
     try:
-        wait_for(first, "reached\n")
         for more in ((), ("--force",)):
             second = run(*argv, *more)
             assert second.returncode == 1
@@ -58,13 +44,6 @@ def test_the_second_is_refused(inputs, tmp_path, stage):
     assert run(*argv).returncode == 0
     assert tiering.check(out) == []
     assert not [name for name in (path.name for path in tmp_path.iterdir()) if name.startswith(".")]
-
-
-def wait_for(process: Interpreter, text: str) -> None:
-    end = time.monotonic() + 60
-    while process.said() != text:
-        assert time.monotonic() < end, process.said()
-        time.sleep(0.01)
 
 
 def run(*argv: str) -> subprocess.CompletedProcess[str]:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import shutil
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -242,19 +240,3 @@ def test_a_chain_that_cannot_split_is_refused_before_it_begins(tiny_dataset, tie
     config.write_text(CONFIG.replace(old, new))
     assert re.search(message, tiering_cli("run", config).refused("chain.toml: [layout]"))
     assert not (tiny_dataset.parent / "made").exists()
-
-
-def test_the_page_runs(tiering_cli, tmp_path, repository, monkeypatch):
-    """Every command of docs/adjacency-cache.md, in order, in one directory, with the file of times it shows."""
-    text = (repository / "docs" / "adjacency-cache.md").read_text()
-    blocks = dict(re.findall(r"^```(\w+)\n(.*?)^```$", text, re.M | re.S))
-    monkeypatch.chdir(tmp_path)
-    Path("costs.json").write_text(blocks["json"])
-    shown = ""
-    for line in blocks["bash"].splitlines():
-        program, *arguments = shlex.split(line, comments=True)
-        assert program == "tiering"
-        shown += tiering_cli(*arguments).ok().out
-    table = [line.split() for line in blocks["text"].splitlines() if line.strip()]
-    printed = [line.split() for line in shown.splitlines()]
-    assert [line for line in table if line not in printed] == []

@@ -137,18 +137,7 @@ def test_it_goes_on_wherever_it_stopped(made, tmp_path, monkeypatch):
 
 BAD = [
     ((7, 3, np.nan), "int8", "row 7, column 3 is nan, which int8 cannot hold; store the table as float32, float16 or"),
-    ((9, 2, -np.inf), "float8_e4m3", "row 9, column 2 is -inf, which float8_e4m3 cannot hold"),
-    (
-        (0, 0, -(2.0**126)),
-        "int8",
-        "row 0, column 0 is -8.50706e+37, which int8 cannot hold; store the table as float32",
-    ),
     ((39, 5, 2.0**126), "float8_e4m3", "row 39, column 5 is 8.50706e+37"),
-    (
-        (1, 1, 65520.0),
-        "float16",
-        "row 1, column 1 is 65520, which float16 cannot hold; store the table as float32 or b",
-    ),
     ((1, 1, 3.4e38), "bfloat16", "column 1 has 3.4e+38, which bfloat16 rounds to infinity; store the table as float32"),
     ((2, 4, 1e300), "float32", "row 2, column 4 is 1e+300, and codecs hold numbers up to 3.4e38; store the table as f"),
     ((2, 4, 2**24 + 1), "int8", "row 2, column 4 is 16777217, and codecs hold whole numbers up to 2^24; store the ta"),

@@ -22,26 +22,27 @@ from tiering.text.units import Size
 Ranges = dict[str, dict[str, tuple[int, int]]]
 
 
-def table(name, scores, row_bytes=100):
-    return RankedTable(name, len(scores), row_bytes, np.array(scores, np.float64))
+def table(name, scores, row_bytes=100, first=0):
+    return RankedTable(name, len(scores), row_bytes, np.array(scores, np.float64), first)
 
 
 def judge(tables, sizes):
     """Walk the common line row by row. `sizes`: (tier, bytes, parts) in the order of the tiers."""
     line = sorted(
-        (-t.scores[rank] / t.row_bytes, index, rank) for index, t in enumerate(tables) for rank in range(t.rows)
-    )
+        (rank >= t.first, rank >= t.first and -t.scores[rank] / t.row_bytes, index, rank)
+        for index, t in enumerate(tables) for rank in range(t.rows)
+    )  # fmt: skip
     result = {t.node_type: dict.fromkeys(TIERS, (0, 0)) for t in tables}
     position, begins = 0, [0] * len(tables)
     for tier, nbytes, parts in sizes:
         ends = list(begins)
         while position < len(line):
-            ends[line[position][1]] += 1
+            ends[line[position][2]] += 1
             used = sum(
                 -(-(end - begin) // parts) * t.row_bytes for end, begin, t in zip(ends, begins, tables, strict=True)
             )
             if used > nbytes:
-                ends[line[position][1]] -= 1
+                ends[line[position][2]] -= 1
                 break
             position += 1
         for t, begin, end in zip(tables, begins, ends, strict=True):
@@ -54,12 +55,13 @@ def judge(tables, sizes):
 
 @st.composite
 def tables(draw):
-    """Up to four types; few distinct scores, so that many rows tie."""
+    """Up to four types; few distinct scores, so that many rows tie; some come first, whatever theirs are."""
     drawn = []
     for k in range(draw(st.integers(1, 4))):
         value = st.sampled_from([0.0, 0.0, 1.0, 2.0, 3.0]) | st.floats(0, 1e300)
-        scores = sorted(draw(st.lists(value, max_size=12)), reverse=True)
-        drawn.append(table(f"t{k}", scores, draw(st.sampled_from([1, 2, 100, 150]))))
+        first = draw(st.lists(value, max_size=4))
+        scores = [*first, *sorted(draw(st.lists(value, max_size=12)), reverse=True)]
+        drawn.append(table(f"t{k}", scores, draw(st.sampled_from([1, 2, 100, 150])), len(first)))
     return drawn
 
 

@@ -97,12 +97,6 @@ def test_no_features_no_tiers(tmp_path):
     check_rows(layout, toy)
 
 
-def test_a_graph_that_is_not_reordered_is_refused(tmp_path):
-    graph, *_ = chain(toy_dataset(tmp_path / "data", 2), tmp_path)
-    with pytest.raises(InputError, match="tiering reorder"):
-        write_layout(graph, tmp_path / "layout")
-
-
 def test_two_ssds_on_one_path(reordered, tmp_path):
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")

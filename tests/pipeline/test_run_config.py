@@ -17,7 +17,7 @@ import tiering
 from tiering import pipeline
 from tiering.artifacts.document import write_document
 from tiering.artifacts.manifest import UNREAD
-from tiering.errors import ExistsError, FormatError, InputError, MissingError
+from tiering.errors import FormatError, InputError, MissingError
 from tiering.formats import known_defects
 from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
@@ -268,14 +268,6 @@ def test_drawn_training_nodes_are_the_split_of_the_layout(
     config.write_text(CONFIG.replace('"wrpr"', '"wrpr"\ntrain = "val"'))  # a split of the graph's own stays alone
     run_config(config)
     assert tiering.open(config.parent / "made/reordered").splits() == graph.splits()
-
-
-def test_never_replaces_what_is_no_artifact(config: Path) -> None:
-    (config.parent / "made" / "scores").mkdir(parents=True)
-    (config.parent / "made" / "scores" / "thesis.txt").touch()
-    with pytest.raises(ExistsError, match=r"thesis\.txt, which tiering did not write"):
-        run_config(config, force=True)
-    assert (config.parent / "made" / "scores" / "thesis.txt").exists()
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,15 @@ import io
 import random
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
+from tiering.datasets.open import open_dataset
+
+Edges = list[tuple[str, str]]
 BLOCK_SIZES = (64, 200, 1000, 16 << 20)
 BLANK = "space"
 NODES = 1000
@@ -25,6 +29,16 @@ NODES = 1000
 _LETTERS = "abcXYZ019 éß漢'-._#%\u2028\x0b"
 _DELIMITERS = {"\t": "tab", ",": ",", ";": ";", "|": "|", " ": BLANK}
 _BLANK_FIELD = re.compile(r'(?<!\S)"((?:[^"]|"")*)"(?!\S)|(\S+)')
+
+
+def edges_in_order(path: Path, **options: Any) -> Edges:
+    """Edges as the reader of text gives them, by name or by decimal id."""
+    with open_dataset(path, "edgelist", work_dir=path.parent, **options) as data:
+        edges, names = data.edges[0], data.nodes["node"].names
+        ends = zip(edges.src.tolist(), edges.dst.tolist(), strict=True)
+        if names is None:
+            return [(str(u), str(v)) for u, v in ends]
+        return [(names.encoded(u).decode(), names.encoded(v).decode()) for u, v in ends]
 
 
 @dataclass
@@ -35,7 +49,7 @@ class GeneratedText:
     """The file, plain or gzip."""
     options: dict[str, Any]
     """Options of the import."""
-    expected: list[tuple[str, str]] | None
+    expected: Edges | None
     """Names, or ids as decimals, of the ends of each edge, by Python's csv module; ``None`` where `error` is said."""
     error: str | None
     """Pattern that the message of the refusal matches."""
@@ -45,7 +59,7 @@ class GeneratedText:
     """One character; a blank stands for any number of blanks and tabs."""
     width: int = 2
 
-    def arrow_edges(self) -> list[tuple[str, str]]:
+    def arrow_edges(self) -> Edges:
         """The edges by pyarrow, parsed as a whole; of fields that are not separated by blanks."""
         names = [str(i) for i in range(self.width)]
         table = pa_csv.read_csv(

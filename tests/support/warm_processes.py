@@ -86,6 +86,30 @@ def interpret(script: str, *argv: object, cwd: Path | None = None) -> subprocess
     return Interpreter(script, *argv, cwd=cwd).wait()
 
 
+_STOPPED = """
+import contextlib, sys, time
+from tiering.artifacts.writer import ArtifactWriter
+from tiering.cli.main import run
+
+def stop(*arguments, **options):
+    with contextlib.suppress({deaf}):
+        print("reached", flush=True)
+        time.sleep(60)
+    print("told", flush=True)
+    time.sleep(60)
+
+ArtifactWriter.commit = stop
+run()
+"""
+
+
+def stopped(*argv: object, deaf: str = "ZeroDivisionError") -> Interpreter:
+    """A command that has written everything but the manifest, and sleeps; on, where it gets an exception of `deaf`."""
+    process = Interpreter(_STOPPED.format(deaf=deaf), *argv)
+    process.wait_for("reached\n")
+    return process
+
+
 def _interpret(script: str, arguments: list[str], cwd: Path | None, out: str, err: str) -> None:
     for fd, path in ((1, out), (2, err)):
         file = os.open(path, os.O_WRONLY | os.O_APPEND)

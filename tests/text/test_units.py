@@ -95,6 +95,7 @@ def test_fanouts_per_relation():
         *((text, "fanouts") for text in ("", "a", "10,,10", "0", "10,-2", "1.5")),
         ("cites=1,cites=2", "each relation once"),
         ("=3", "each relation once"),
+        ("3,x", "fanouts: expected whole numbers.*'x'"),
         ("cites=x", "fanouts of cites: expected whole numbers"),
         ("cites=3,4", "expected whole numbers"),
         ("10,10;5", "expected whole numbers"),

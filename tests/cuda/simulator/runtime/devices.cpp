@@ -105,7 +105,6 @@ int simulator_device() { return current_device; }
 int simulator_capture_mode() { return capture_mode; }
 
 cudaError_t cudaGetLastError() { return std::exchange(last_error, cudaSuccess); }
-cudaError_t cudaPeekAtLastError() { return last_error; }
 
 const char* cudaGetErrorName(cudaError_t error) {
 #define SIMULATED_NAME(name, number, words) \

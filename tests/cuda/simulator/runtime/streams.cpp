@@ -176,8 +176,6 @@ using namespace simulator;
 
 void simulator_interpret(simulator_interpreter run) { Streams::get().interpreter = run; }
 
-cudaError_t cudaStreamCreate(cudaStream_t* stream) { return cudaStreamCreateWithFlags(stream, 0); }
-
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   return call([&] {
     const Stream made = std::make_shared<CUstream_st>();
