@@ -95,7 +95,8 @@ void test_counts(const SamplerConfig& config) {
           .write(reinterpret_cast<const char*>(relation.times.data()),
                  static_cast<std::streamsize>(relation.times.size_bytes()));
     }
-    for (const int64_t room : {0, 100'000, 1 << 30}) {
+    const bool few = config.induced || config.has_times();  // windows, each of which makes its engines
+    for (const int64_t room : few ? std::vector<int64_t>{100'000} : std::vector<int64_t>{0, 100'000, 1 << 30}) {
       files.room = room;
       std::vector<int64_t> counts(one.size(), 0);
       int64_t* c = counts.data();
@@ -142,10 +143,8 @@ void test_rules() {
     if (rule == Rule::ladies) continue;
     config.disjoint = true;
     test_many_callers(config);
-    test_counts(config);
     config.induced = true;
     test_many_callers(config);
-    test_counts(config);
     std::vector<int64_t> times(6000);
     std::iota(times.begin(), times.end(), 0);
     config.relations[0].times = times;
