@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tiering.artifacts import checksum
+from tiering.artifacts.checksum import DIGEST_BYTES
 from tiering.artifacts.overlap import file_system
-from tiering.run import files
+from tiering.run import files, step
 from tiering.run.files import TaskFile, ends_of
+from tiering.run.job import Job
+from tiering.run.step import LocalExecutor
+from tiering.run.store import Store
 
 BLOCK = 64
 
@@ -46,7 +51,8 @@ def test_blocks_and_parts(sizes):
 
 
 def test_parts_of_whole_blocks_have_a_window_each():
-    assert len(list(TaskFile("x", "/tmp", "uint8", [7 * 128], ends_of([128] * 7)).windows())) == 7
+    windows = list(TaskFile("x", "/tmp", "uint8", [7 * 128], ends_of([128] * 7)).windows())
+    assert windows == [([2 * k, 2 * k + 2], [k, k + 1]) for k in range(7)]
     assert len(list(TaskFile("x", "/tmp", "uint8", [7 * 130], ends_of([130] * 7)).windows())) == 4
     assert len(list(TaskFile("x", "/tmp", "uint8", [700 * 130], ends_of([130] * 700)).windows())) == 88
 
@@ -60,3 +66,30 @@ def test_where_one_task_writes_a_whole_file(monkeypatch, kind, count):
 
 def test_the_kind_of_a_file_system():
     assert file_system(Path("/proc/self")) == "proc"
+
+
+def fill(context):
+    """Write parts of 128 bytes, each of its number."""
+    with files.output_window(context) as out:
+        for part in out.parts:
+            out.append(np.full(128, part, np.uint8))
+
+
+def test_a_run_that_goes_on_makes_the_windows_that_are_damaged(tmp_path, monkeypatch):
+    monkeypatch.setattr(step, "resolve", lambda _: fill)
+    file = TaskFile("x", str(tmp_path), "uint8", [5 * 128], ends_of([128] * 5))
+    made = files.files_step("write", "here:fill", [file], {}, (), 0)
+
+    def run():
+        job = Job(Store(tmp_path / "store"), "job", LocalExecutor(2))
+        (whole,) = files.whole_files(job.run(made))
+        return job.counters.run, whole, np.fromfile(tmp_path / whole.at, np.uint8)
+
+    count, first, values = run()
+    assert (count, values.tolist()) == (5, np.repeat(np.arange(5), 128).tolist())
+    assert len(first.blocks) == 2 * DIGEST_BYTES * 10
+    values[3 * 128 + 70] ^= 1
+    values.tofile(tmp_path / first.at)
+    count, again, values = run()
+    assert (count, again) == (1, first)
+    assert values.tolist() == np.repeat(np.arange(5), 128).tolist()
