@@ -125,7 +125,8 @@ def reserve(path: Path, nbytes: int, *, shared: bool = False) -> None:
                 if nbytes:
                     os.posix_fallocate(fd, 0, nbytes)
             except OSError:
-                os.ftruncate(fd, 0)  # free what was allocated, so that the message says what is free without this file
+                if not shared:  # free what was allocated, so that the message says what is free without this file
+                    os.ftruncate(fd, 0)
                 raise
 
 

@@ -41,7 +41,7 @@ def fit_codec(
 def column_facts(
     name: str, blocks: Iterable[npt.NDArray[Any]], dim: int, dtype: str, where: str, threads: int = 1, first: int = 0
 ) -> ColumnFacts:
-    """Return what `codec_for` has to know of some rows, of which the first is number `first`; as of `fit_codec`."""
+    """Return the facts that `codec_for` needs, about rows from number `first` on; errors: see `fit_codec`."""
     kind, columns = CODECS[name], native.ColumnFit(dim)
     for block in blocks if reads_rows(name, dtype) else ():
         before = columns.num_rows

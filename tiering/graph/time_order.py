@@ -16,7 +16,7 @@ from tiering.errors import InputError
 from tiering.run.grid import Int64Array
 
 SPLITTERS = 1 << 10  # keys that cut a list of more entries than are sorted together
-SAMPLES = 1 << 6  # keys of each chunk of such a list among which splitters are chosen
+SAMPLES = 1 << 6  # sampled keys of each chunk of the list; splitters are chosen among them
 
 
 class TimeOrder(NamedTuple):

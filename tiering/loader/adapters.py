@@ -50,7 +50,7 @@ class AdaptedBatches:
 
 
 class Adapter(ABC):
-    """A converter of a loader's batches to those of another library."""
+    """A converter of a loader's batches into another library's batches."""
 
     def __init__(self, holds: AdaptedBatches, source: BatchSource, splits: bool) -> None:
         graph, device, names = source.graph, source.device, holds.edge_names

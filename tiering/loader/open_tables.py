@@ -47,7 +47,7 @@ class CallableCount(int):
     _method: Callable[..., Any]
 
     def __new__(cls, number: int, method: Callable[..., Any]) -> CallableCount:
-        """Return the number of all, with the method that counts those of a type or relation."""
+        """Return the total number; calling it with a type or relation returns that one's number."""
         count = super().__new__(cls, number)
         count._method = method
         return count
@@ -185,9 +185,9 @@ class OpenTables:
     def edge_features(
         self, relation: Relation | str | None = None, **options: Unpack[RowKeywords]
     ) -> TieredFeatures | GpuFeatures:
-        """Return the tiered rows of a relation's edge features, a table as of `features`.
+        """Return the tiered rows of a relation's edge features, in the form of `features`.
 
-        Its ids are positions in the relation's ``indices`` (`csc`), as of `Batch.positions`. `relation`: as in
+        Its ids are positions in the relation's ``indices`` (`csc`), like `Batch.positions`. `relation`: as in
         `tiering.formats.graph.Graph.relation`; may be left out where the edges of one have features. `MissingError`: no
         features of these edges are in the tiers.
         """

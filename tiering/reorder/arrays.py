@@ -75,7 +75,7 @@ class PieceSizes:
         return isinstance(source, FeatureTable) and source.bytes < free // 2
 
 
-SIZES = PieceSizes()  # sizes of every run but those of tests
+SIZES = PieceSizes()  # sizes in production; tests use smaller ones
 
 
 def in_memory(array: AnyArray, sizes: PieceSizes) -> AnyArray:

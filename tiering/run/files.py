@@ -29,7 +29,7 @@ from tiering.run.pieces import TaskRecord
 from tiering.run.step import ATTEMPTS, OutputFile, Step, TaskContext
 
 _PARTS, _MANY = 2, 64  # parts of a window, where its end lies within one; four times as many where a file has many
-_SHARED_FUSE = ("fuse.glusterfs", "fuse.ceph", "fuse.lustre", "fuse.juicefs")
+_SHARED_FUSE = ("fuse.glusterfs", "fuse.ceph", "fuse.ceph-fuse", "fuse.juicefs")
 
 
 @dataclass(frozen=True)

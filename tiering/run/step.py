@@ -94,8 +94,6 @@ class TaskContext:
     index: int
     params: Mapping[str, Any]
     threads: int = 1
-    alone: bool = False
-    """Whether no other attempt at the task can still run, so that the leftovers of earlier ones are removed."""
     file: OutputFile | None = None  # the file of an artifact that the task has written, if it writes one
     broadcast: Columns = field(default_factory=dict)  # arrays of the driver, where the driver runs the task itself
     _writer: ShuffleFileWriter | None = None
@@ -110,9 +108,9 @@ class TaskContext:
         """Return a partition of an earlier step, in `memory`; `LostError` if it is gone or damaged."""
         return self.shuffle.read(step, index, partition, memory)
 
-    def buffer(self, nbytes: int, slot: int = 0) -> Bytes:
+    def buffer(self, nbytes: int) -> Bytes:
         """Return memory that the thread's next task of this function takes over: its pages need not be made again."""
-        return self._buffers().get(slot, nbytes)
+        return self._buffers().get(0, nbytes)
 
     def _buffers(self) -> _Buffers:
         if getattr(_kept, "function", None) != self.function:
@@ -209,9 +207,7 @@ def run_attempt(call: Call, arrays: Columns | None = None) -> TaskRecord:
     """Run a task once in this process, with `arrays` of the driver to `broadcast`; commit it, return the record."""
     store, step, index = Store(call.store), call.step, call.index
     shuffle = ShuffleStore(store, call.job)
-    context = TaskContext(
-        shuffle, step.name, step.function, index, step.params, call.threads, call.alone, broadcast=arrays or {}
-    )
+    context = TaskContext(shuffle, step.name, step.function, index, step.params, call.threads, broadcast=arrays or {})
     own = f"{pieces.shuffle_folder(call.job, step.name)}/{index // FOLDER_TASKS:03}/{index:06}-"
     for stale in store.keys(own) if call.alone else ():
         store.remove(stale)

@@ -91,7 +91,7 @@ def make_blocks(job: Job, graph: Graph, train: TrainSet) -> Blocks:
         for begin, end in pairwise(balanced_lists(columns, LIST_BYTES, [(indptr, EDGE_BYTES)], parts)):
             lists.append([number, begin, end])
             most = max(most, int(indptr[end] - indptr[begin]) * EDGE_BYTES + LIST_BYTES * (end - begin))
-    params["lists"], params["most_edges"], most = lists, most // EDGE_BYTES, most + 2 * BLOCK_BYTES
+    params["lists"], most_edges, most = lists, most // EDGE_BYTES, most + 2 * BLOCK_BYTES
     job.run(Step("count", f"{_HERE}:count", len(lists), params, memory=most))
     bins = [np.zeros(_bin_at(n, shift), np.int64) for n, shift in zip(sizes, params["shifts"], strict=True)]
     for task, (number, _, _) in enumerate(lists):
@@ -102,7 +102,7 @@ def make_blocks(job: Job, graph: Graph, train: TrainSet) -> Blocks:
     job.run(Step("blocks", f"{_HERE}:blocks", len(lists), params, memory=most))
     _broadcast_chosen(job, graph, nodes, train)
     widest, most_nodes = (max((end - begin for _, begin, end in ranges), default=0) for ranges in (lists, nodes))
-    memory = NODE_BYTES * most_nodes + 24 * widest + 4 * params["most_edges"]
+    memory = NODE_BYTES * most_nodes + 24 * widest + 4 * most_edges
     return Blocks(params, {"nodes": memory, "lists": 128 * widest + 2 * BLOCK_BYTES})
 
 

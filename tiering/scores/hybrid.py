@@ -28,7 +28,7 @@ from tiering.text.units import format_count
 FIXED_WEIGHT = 0.25
 """Epochs that the prior counts for where one epoch alone was sampled, which says nothing about noise."""
 FIRST_BIN = 200  # nodes of the hottest bin
-GROWTH = 1.15  # factor from the nodes of one bin to those of the next
+GROWTH = 1.15  # nodes of a bin per node of the bin before
 LARGEST_BIN = 1 << 22  # nodes at which bins stop growing, which bounds the memory
 UNSEEN = 1e-9  # factor of the prior in bins in which nothing was counted: they rank by the prior, below all others
 

@@ -19,8 +19,8 @@ NodeValues: TypeAlias = "tuple[float, float, Int64Array]"
 """Values of the nodes of a type, as the core takes them: of most nodes, of some nodes, and their ascending ids."""
 DirectFile: TypeAlias = tuple[str, "Callable[[int, memoryview], None] | None"]
 
-SAMPLED_BLOCKS = 256  # blocks of columns, spread over all, whose degrees are looked at
-BLOCK_COLUMNS = 4096  # consecutive columns of such a block
+SAMPLED_BLOCKS = 256  # blocks of columns, spread over all, whose degrees are sampled
+BLOCK_COLUMNS = 4096  # consecutive columns of a sampled block
 
 
 def sweep_need(graph: SizedGraph, threads: int, sweeps: int) -> MemoryNeed:

@@ -306,9 +306,8 @@ class Sampler::Window {
       for (const auto& hop : draft.hops)
         for (const auto& edges : hop) bytes += edges.src.bytes() + edges.dst.bytes() + edges.positions.bytes();
     }
-    for (const Lists& lists : lists_)
-      bytes += static_cast<int64_t>(lists.ranges.size() * (sizeof(ListRange) + sizeof(int64_t))) +
-               static_cast<int64_t>(lists.ranges.size()) * TimeReads::kBytesOfList;
+    constexpr int64_t kBytesOfList = sizeof(ListRange) + sizeof(int64_t) + TimeReads::kBytesOfList;
+    for (const Lists& lists : lists_) bytes += kBytesOfList * static_cast<int64_t>(lists.ranges.size());
     const HopScratch& scratch = work_.scratch;
     const int64_t copies = wanted_ == Wanted::positions ? 2 : 1;
     const int64_t chosen = copies * scratch.places.bytes() + scratch.taken.bytes() + kReadOfList * scratch.taken.size();

@@ -321,7 +321,7 @@ def fit_by_tasks(job: Job, name: str, rows: RowLocation, table: EncodedTable) ->
 
 
 def fit(context: TaskContext) -> dict[str, Any]:
-    """Write what the codec has to know of the rows of a chunk."""
+    """Write the facts about a chunk's rows from which the parameters of a codec follow."""
     params, step = context.params, max(1, _FIT_BYTES // (4 * context.params["dim"]))
     begin, end = equal_bounds(params["rows"], params["chunks"])[context.index : context.index + 2]
     blocks = (
