@@ -126,7 +126,8 @@ class BoundSampler {
   }
 
   static EpochSeeds view_epoch(const Epoch& epoch, const SeedTimes& times) {
-    EpochSeeds views{.times = times};
+    EpochSeeds views;
+    views.times = times;
     for (const auto& [seeds, of_batches] : epoch) {
       const auto ids = seeds.get("seeds"), offsets = of_batches.get("offsets");
       TIERING_EXPECT(!offsets.empty() && offsets[0] >= 0, "offsets: expected at least one entry, the first 0");
