@@ -1,6 +1,5 @@
 """Files being written: blocks in any order, or pieces front to back; killed anywhere and continued; checksums equal."""
 
-import itertools
 import os
 
 import numpy as np
@@ -84,28 +83,6 @@ def test_a_small_file_from_memory_that_is_not_aligned(tmp_path, content, size):
 def test_only_whole_blocks(tmp_path, content, first, begin, end):
     with FileWriter(tmp_path / "file", SIZE) as file, pytest.raises(InternalError, match="no whole blocks"):
         file.write(first, content[begin:end])
-
-
-class FakeFile:
-    def __init__(self, missing):
-        self.left = missing
-
-    def missing(self):
-        return sorted(self.left)
-
-
-@given(st.sets(st.integers(0, 30)), st.integers(0, 6))
-def test_each_block_is_made_once_and_as_many_together_as_fit(missing, most):
-    """One at least, even if it does not fit."""
-    file, made = FakeFile(set(missing)), []
-    for span in FileWriter.missing_ranges(file, lambda span: len(span) <= most):
-        assert file.left.issuperset(span)
-        file.left.difference_update(span)
-        made.append(span)
-    assert sorted(block for span in made for block in span) == sorted(missing)
-    assert all(1 <= len(span) <= max(1, most) for span in made)
-    for before, after in itertools.pairwise(made):
-        assert before.stop < after.start or len(before) == max(1, most)
 
 
 def random_bytes(size, seed=0):

@@ -18,7 +18,7 @@ from tiering.errors import FormatError, InputError
 from tiering.formats.order import Order
 from tiering.graph.build import build_graph
 from tiering.memory import Budget
-from tiering.reorder.arrays import SIZES, NodeWindows, PieceSizes
+from tiering.reorder.arrays import SIZES, NodeArrays, PieceSizes
 from tiering.reorder.rank import PIECE_BYTES, SORT_SPACE, THREAD_SPACE, NodeOrders, read_first
 from tiering.scores.plan import score_graph
 
@@ -79,10 +79,10 @@ def test_the_order_is_that_of_a_plain_sort_in_any_memory(data):
             if ids:
                 chosen[node_type] = np.array(ids, data.draw(st.sampled_from(["int32", "int64"])))
         first = read_first(graph, chosen) if chosen else {}
-        orders = NodeOrders(graph, scores, NodeWindows(Budget(1 << 30, "large"), SIZES, 2), first)
+        orders = NodeOrders(graph, scores, NodeArrays(Budget(1 << 30, "large"), SIZES, 2), first)
         small = PieceSizes(min_ranked=5, score_bins=4, scores=5)
         room = SORT_SPACE + THREAD_SPACE + small.score_piece + small.min_ranked * PIECE_BYTES + 40
-        in_pieces = NodeOrders(graph, scores, NodeWindows(Budget(room, "small"), small, 2), first)
+        in_pieces = NodeOrders(graph, scores, NodeArrays(Budget(room, "small"), small, 2), first)
         for node_type in graph.node_types:
             wanted = expected_order(scores.values(node_type).tolist(), chosen.get(node_type, np.empty(0)).tolist())
             whole, pieces = list(orders.pieces(node_type)), list(in_pieces.pieces(node_type))

@@ -79,7 +79,7 @@ def test_other_options_do_not_go_on_with_what_was_left(layout, tmp_path, monkeyp
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(arrays.PermutedRows, "chunks", stopped)
+        patch.setattr(arrays.TableReader, "read", stopped)
         tiering.export_layout(layout, tmp_path / "out")
     made = tiering.export_layout(layout, tmp_path / "out", original_order=True)
     assert made.document["order"] == "original" and made.document["node_types"]["author"]["new_to_old"] is None

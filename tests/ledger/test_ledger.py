@@ -28,9 +28,9 @@ from tiering.reorder.tasks import relabel
 
 LEDGER = Path(__file__).parent / "ledger.json"
 FAST = {("odd", "3 tasks"), *((dataset, "one part") for dataset in DATASETS)}
-TINY = reorder_arrays.PieceSizes(1024, 400, nodes=100, node_bytes=10, scores=50, min_ranked=60, chunk=256, free=0)
+TINY = reorder_arrays.PieceSizes(4096, 400, nodes=100, node_bytes=10, scores=50, min_ranked=60, chunk=256, free=0)
 TINY_SORT = graph_plan.SortSizes(100, 100, bucket_edges=8, run_records=1, columns=64, resident=0.5, margin=0)
-LEFT = 3000  # bytes for a window of one block, or of 80 of the rows of `odd`
+LEFT = 3000  # bytes, less than a block: windows have one
 
 
 def recorded(dataset):

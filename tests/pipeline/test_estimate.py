@@ -17,8 +17,8 @@ from benchmarks.rmat import rmat_edges
 from tiering import generate_dataset, pipeline
 from tiering.artifacts.atomic import OWNER
 from tiering.memory import own_memory
+from tiering.reorder import table_reader
 from tiering.reorder.arrays import PieceSizes
-from tiering.reorder.rows import permute
 
 MIB = 1 << 20
 BYTES_OFF = 2 * MIB
@@ -100,7 +100,7 @@ def test_memory_and_what_is_left(large, tmp_path, name, budget):
 def memory_of_a_stage(name: str, large: str, out: str, budget: int | None) -> tuple[int, int, int, dict[str, int]]:
     """Bytes taken and predicted beside the process, those predicted over the budget, and those left by directory."""
     if budget is not None:
-        permute.SIZES = PieceSizes(free=0)
+        table_reader.SIZES = PieceSizes(free=0)
     predict, run = stage(name, Path(large), Path(out))
     with peaks.peak_memory() as peak:
         before = own_memory()

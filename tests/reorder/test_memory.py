@@ -26,10 +26,10 @@ from tiering.graph.build import build_graph
 from tiering.memory import Budget, own_memory
 from tiering.reorder import rank
 from tiering.reorder.adjacency import RelabelSizes
-from tiering.reorder.arrays import NodeWindows, PieceSizes
+from tiering.reorder.arrays import NodeArrays, PieceSizes
 from tiering.reorder.graph import reorder_graph
 from tiering.reorder.rank import nodes_per_run, sort_bytes
-from tiering.reorder.rows import minimum_memory
+from tiering.reorder.table_reader import reading_of
 
 MIB = 1 << 20
 
@@ -64,7 +64,7 @@ def test_rows_of_any_length(tmp_path, width, left):
     random = np.random.default_rng(0)
     values, order = random.random((60, width)), random.permutation(60)
     with FileWriter(tmp_path / "file", values.nbytes) as file:
-        NodeWindows(Leaves(left, "test"), SMALL, 3).permuted(file, values, np.argsort(order))
+        NodeArrays(Leaves(left, "test"), SMALL, 3).permuted(file, values, np.argsort(order))
     np.testing.assert_array_equal(np.fromfile(tmp_path / "file").reshape(values.shape), values[order])
 
 
@@ -200,7 +200,7 @@ def test_small_inputs_ask_for_what_they_take(tmp_path):
     assert edges.piece == edges.sizes.entries, "large ones are read as before"
     np.save(tmp_path / "rows.npy", np.zeros((1000, 250), np.float32))
     table = FeatureTable(tmp_path / "rows.npy", 1000, 250, "float32", 128)
-    assert minimum_memory(table, True) == table.bytes
+    assert reading_of(table, True).memory < 4 * table.bytes
 
 
 def ranking_and_peak(low: float) -> tuple[bool, int]:

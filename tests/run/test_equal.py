@@ -9,9 +9,8 @@ from toy_datasets import tree_bytes, write_odd_types
 import tiering
 from tiering.artifacts import checksum
 from tiering.errors import InputError
-from tiering.reorder.rows import tasks as rows_tasks
 from tiering.reorder.tasks import order, relabel
-from tiering.run import files
+from tiering.run import files, move_tasks
 from tiering.run.job import ClusterOptions
 
 
@@ -73,7 +72,7 @@ def test_files_of_many_windows(tmp_path, monkeypatch):
     np.save(tmp_path / "data/node_feat.npy", random.random((nodes, 13), np.float32))
     np.save(tmp_path / "data/train_idx.npy", random.permutation(nodes)[:1000])
     steps, plain = [], files.files_step
-    for module in (files, rows_tasks, relabel, order):
+    for module in (files, move_tasks, relabel, order):
         monkeypatch.setattr(module, "files_step", lambda *a: steps.append(plain(*a)) or steps[-1])
 
     def make(name, cluster):

@@ -243,9 +243,9 @@ def _no_rings() -> None:
 
 
 def _small_rows() -> None:
-    from tiering.reorder.rows import permute
+    from tiering.reorder import table_reader
 
-    permute.SIZES = permute.PieceSizes(chunk=8192)
+    table_reader.SIZES = table_reader.PieceSizes(chunk=8192)
 
 
 def _windows() -> None:
@@ -267,11 +267,13 @@ def _buckets() -> None:
 
 def _room(window: int) -> None:
     """A budget that always leaves so much for a window."""
+    from tiering.artifacts import checksum
     from tiering.memory import Budget
-    from tiering.reorder.rows import permute
+    from tiering.reorder import table_reader
 
-    permute.SIZES = replace(permute.SIZES, free=0)
-    Budget.left = lambda self: window + 4 * permute.SIZES.chunk  # type: ignore[method-assign]
+    checksum.BLOCK_BYTES = 4096
+    table_reader.SIZES = replace(table_reader.SIZES, free=0)
+    Budget.left = lambda self: window + 4 * table_reader.SIZES.chunk  # type: ignore[method-assign]
     Budget.require = lambda self, needed, what: None  # type: ignore[method-assign]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -100,16 +100,6 @@ class FileWriter(AbstractContextManager["FileWriter"]):
         """Return the blocks that are still to be written, ascending."""
         return [block for block in self._blocks if block not in self._digests]
 
-    def missing_ranges(self, fits: Callable[[range], bool]) -> Iterator[range]:
-        """Yield ranges of missing blocks, as long as ``fits(range)`` holds; write each before the next is asked for."""
-        while missing := self.missing():
-            first = end = missing[0]
-            for block in missing:
-                if block != end or (block > first and not fits(range(first, block + 1))):
-                    break
-                end = block + 1
-            yield range(first, end)
-
     def span(self, block: int) -> tuple[int, int]:
         """Return the first byte and the end of a block."""
         return block * self.block_bytes, min(self.nbytes, (block + 1) * self.block_bytes)
@@ -138,12 +128,19 @@ class FileWriter(AbstractContextManager["FileWriter"]):
         self._appender.append(np.ascontiguousarray(values).reshape(-1).view(np.uint8), offset)
 
     def put(self, data: Bytes, offset: int) -> None:
-        """Write at a multiple of 4096 behind the header, unrecorded; aligned memory bypasses the page cache."""
+        """Write behind the header, unrecorded; aligned memory to a multiple of 4096 bypasses the page cache."""
         direct, offset = 0, len(self._header) + offset
-        if self._direct is not None and data.ctypes.data % ALIGNMENT == 0:
+        if self._direct is not None and data.ctypes.data % ALIGNMENT == 0 == offset % ALIGNMENT:
             direct = data.size // ALIGNMENT * ALIGNMENT
             write_all(self._direct, data[:direct], offset)
         write_all(self._file, data[direct:], offset + direct)
+
+    def seal_put(self, threads: int) -> None:
+        """Sync the file, and record the missing blocks, which were `put`. Cost: reads them."""
+        if missing := self.missing():
+            self.seal({})
+            digests = checksum.block_digests(self.path, missing, threads, len(self._header))
+            self.seal(dict(zip(missing, digests, strict=True)))
 
     def seal(self, digests: dict[int, bytes]) -> None:
         """Sync the file, and record blocks that were written whole."""

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tiering import native
-from tiering.artifacts.file_writer import FileWriter, appending_memory
+from tiering.artifacts.file_writer import FileWriter
 from tiering.artifacts.manifest import Relation, relation_key, storage_dtype
 from tiering.artifacts.reader import chunks
 from tiering.artifacts.storage import ALIGNMENT, Bytes, open_raw, write_durably
@@ -27,9 +27,11 @@ from tiering.formats.shape import EdgeShape, GraphShape
 from tiering.formats.tier_rows import TierRows
 from tiering.memory import Budget
 from tiering.reorder.adjacency import OldRelation, write_relation
-from tiering.reorder.arrays import SIZES, NodeWindows, PieceSizes, Rows
+from tiering.reorder.arrays import SIZES, NodeArrays, PieceSizes, Rows
 from tiering.reorder.plan import ReorderPlan
-from tiering.reorder.rows import PermutedRows, minimum_memory, plan_rows
+from tiering.reorder.table_reader import TableReader, disk_read
+from tiering.run.move import Items, least_memory, move, plan_moves
+from tiering.run.places import Places
 from tiering.run.plan import StageEstimate, StepEstimate, base_memory
 
 AnyArray = np.ndarray[Any, Any]
@@ -110,13 +112,9 @@ class ExportPlan:
         self._forms = {name: RowForm.of(table, codecs.get(name), stored, threads) for name, table in tables.items()}
         shape = GraphShape.of(self.graph, tables=False)
         relabelled = ReorderPlan(shape, budget, threads).least_memory(features=False) if self._restored else 0
-        needs = [
-            minimum_memory(table, self._is_ordered(table), self._sizes(table))
-            + self._held(name, table)
-            + 2 * PIECE_BYTES
-            for name, table in tables.items()
-        ]
-        budget.require(max(COPY_MEMORY, relabelled, *needs), "pieces of what is exported")
+        rows = [self._rows(name, table) for name, table in tables.items() if table.bytes]
+        needed = least_memory((items.places, items.reader.reading) for items in rows)
+        budget.require(max(COPY_MEMORY, relabelled, needed), "pieces of what is exported")
         relations = [self._add_relation(edges, shape) for edges in shape.edges]
         nodes = {node_type: self._add_nodes(node_type) for node_type in self.graph.node_types}
         for node_type, table in tables.items():
@@ -137,11 +135,15 @@ class ExportPlan:
         """Return the sizes of pieces in which rows are read: small tables need little memory."""
         return PieceSizes(chunk=max(1, min(PIECE_BYTES if self._is_ordered(table) else _CHUNK_BYTES, table.bytes)))
 
-    def _held(self, name: str, table: Rows) -> int:
-        """Return the memory of rows in addition to what `tiering.reorder.rows` plans, in bytes."""
-        pieces = table.pieces_memory(self._sizes(table).piece_rows(table)) if isinstance(table, TierRows) else 0
-        written = table.rows * self._forms[name].row_bytes
-        return pieces + appending_memory(written) + min(PIECE_BYTES, written)
+    def _rows(self, node_type: str, table: Rows) -> Items:
+        """Return the rows of a table, on their way to the order of the export, in the form of the export."""
+        form = self._forms[node_type]
+        maps: tuple[AnyArray, AnyArray] | None = None
+        if not self._is_ordered(table):
+            new_to_old, old_to_new = self.graph.new_to_old(node_type), self.graph.old_to_new(node_type)
+            maps = (old_to_new, new_to_old) if self.order == "original" else (new_to_old, old_to_new)
+        reader = TableReader(table, maps, self._threads, self._sizes(table), form.convert, form.row_bytes)
+        return Items(reader, Places.row_by_row(table.rows, form.row_bytes), self._threads)
 
     def _add(self, name: str, dtype: str, shape: tuple[int, ...], append: Any, stored: str = "") -> Entry:
         self.arrays.append(ExportedArray(name, stored or dtype, shape, append))
@@ -204,7 +206,7 @@ class ExportPlan:
         if not self._restored:
             return indptr, indices, data
         old = OldRelation(indptr, indices, data, graph.new_to_old(destination), graph.new_to_old(source))
-        write_relation(writer, folder, old, NodeWindows(self._budget, SIZES, self._threads))
+        write_relation(writer, folder, old, NodeArrays(self._budget, SIZES, self._threads))
 
         def scratch(name: str, like: AnyArray) -> AnyArray:
             return open_raw(writer.path / folder / name, like.dtype, like.shape)
@@ -256,46 +258,34 @@ class ExportPlan:
         if new_ids is None or not array.nbytes:
             yield from _append_array(file, array)
             return
-        NodeWindows(self._budget, SIZES, self._threads).permuted(file, array, new_ids)
+        NodeArrays(self._budget, SIZES, self._threads).permuted(file, array, new_ids)
         yield array.nbytes
 
     def _add_features(self, node_type: str, table: Rows) -> Entry:
-        begin, held, form = len(self.arrays), self._held(node_type, table), self._forms[node_type]
-        name, budget = f"nodes/{node_type}/feat", self._budget.without(held)
-        rows = plan_rows(table, self._is_ordered(table), budget, self._sizes(table))
-        append = partial(self._append_rows, node_type=node_type, table=table, budget=budget)
+        begin, form, name = len(self.arrays), self._forms[node_type], f"nodes/{node_type}/feat"
+        append = partial(self._append_rows, node_type=node_type, table=table)
         entry = self._add(name, form.dtype, (table.rows, table.dim), append, form.stored)
         entry |= {"codec": form.codec} if form.codec else {}
         for key, values in form.parameters.items():
             append = partial(self._append_nodes, array=values, new_ids=None)
             entry[key] = self._add(f"{name}_{key}", values.dtype.name, values.shape, append)
-        self._add_step(
-            begin, f"features of {node_type}", rows.how, memory=rows.memory + held, disk_read=rows.disk_read(table),
-            disk_scratch=rows.bytes_scratch, amount=table.rows, unit="row",
-        )  # fmt: skip
+        fields: dict[str, Any] = {"how": "in order"}
+        if table.bytes:
+            items = self._rows(node_type, table)
+            (cost,) = plan_moves([(items.places, items.reader.reading)], self._budget, f"{name}, in pieces,").costs
+            fields = {"how": cost.how, "memory": cost.memory, "disk_scratch": cost.scratch}
+            fields["disk_read"] = disk_read(table, cost)
+        self._add_step(begin, f"features of {node_type}", **fields, amount=table.rows, unit="row")
         return entry
 
-    def _append_rows(
-        self, file: FileWriter, writer: ExportWriter, node_type: str, table: Rows, budget: Budget
-    ) -> Iterator[int]:
-        """Append the rows after those that the file has."""
-        form = self._forms[node_type]
-        maps: tuple[Any, Any] = (None, None)
+    def _append_rows(self, file: FileWriter, writer: ExportWriter, node_type: str, table: Rows) -> Iterator[int]:
+        """Write the rows that are missing."""
         if not table.bytes:
             return
-        if not self._is_ordered(table):
-            new_to_old, old_to_new = self.graph.new_to_old(node_type), self.graph.old_to_new(node_type)
-            maps = (old_to_new, new_to_old) if self.order == "original" else (new_to_old, old_to_new)
-        start, step = file.done // form.row_bytes, max(1, PIECE_BYTES // form.row_bytes)
-        yield start * form.row_bytes
-        with PermutedRows(
-            table, *maps, budget=budget, scratch=writer.path / SCRATCH, threads=self._threads, sizes=self._sizes(table)
-        ) as source:
-            for first, piece in source.chunks(start, table.rows):
-                for at in range(0, len(piece), step):
-                    rows = form.convert(piece[at : at + step])
-                    file.append(rows, (first + at) * form.row_bytes)
-                    yield rows.nbytes
+        items = self._rows(node_type, table)
+        plan = plan_moves([(items.places, items.reader.reading)], self._budget, f"{file.path.name}, in pieces,")
+        move([items], [file], plan, writer.path / SCRATCH, f"features of {node_type}")
+        yield file.nbytes
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
 from tiering.artifacts.manifest import relation_key, storage_dtype
-from tiering.artifacts.storage import require_space
+from tiering.artifacts.storage import Bytes, require_space
 from tiering.exports.arrays import SCRATCH, Entry, ExportPlan, ExportWriter
 from tiering.formats.embeddings import ROWS, Embeddings
 from tiering.formats.features import FeatureTable
@@ -19,7 +20,9 @@ from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
 from tiering.formats.order import Order
 from tiering.memory import Budget, parse_memory
-from tiering.reorder.rows import PermutedRows
+from tiering.reorder.table_reader import TableReader
+from tiering.run.move import Items, move, plan_moves
+from tiering.run.places import Places
 from tiering.text.description import Fields, Part
 from tiering.text.progress import progress
 from tiering.text.units import format_bytes, parse_threads
@@ -139,6 +142,10 @@ def graphbolt_metadata(name: str, document: dict[str, Any]) -> dict[str, Any]:
     return {"dataset_name": name, "graph": graph, "feature_data": features, "tasks": [task] if sets else []}
 
 
+def _first_bytes(rows: Bytes, count: int) -> Bytes:
+    return rows[:, :count]
+
+
 def export_embeddings(
     embeddings: Embeddings,
     out: str | os.PathLike[str],
@@ -165,17 +172,15 @@ def export_embeddings(
             number, dtype = storage_dtype(entry.stored).itemsize, entry.stored.replace("bfloat16", "int16")
             width, held = entry.dim * number, embeddings.manifest.held
             source = entry.row_bytes // number, entry.stored, entry.offset, "rank", 2, place, None, held
-            maps = (order.old_to_new(name), order.new_to_old(name)) if original_order and ids is None else (None, None)
+            maps = (order.old_to_new(name), order.new_to_old(name)) if original_order and ids is None else None
             if not writer.has(path):
-                with (
-                    writer.file(path, dtype, (entry.rows, entry.dim)) as file,
-                    PermutedRows(
-                        FeatureTable(embeddings.path / ROWS, entry.rows, *source), *maps,
-                        budget=budget, scratch=writer.path / SCRATCH, threads=workers,
-                    ) as rows,
-                ):  # fmt: skip
-                    for first, part in rows.chunks(file.done // width, entry.rows):
-                        file.append(np.ascontiguousarray(part[:, :width]), first * width)
+                table = FeatureTable(embeddings.path / ROWS, entry.rows, *source)
+                convert = partial(_first_bytes, count=width)
+                reader = TableReader(table, maps, workers, convert=convert, made_bytes=width)
+                items = Items(reader, Places.row_by_row(entry.rows, width), workers)
+                plan = plan_moves([(items.places, reader.reading)], budget, f"rows of {name}, in pieces,")
+                with writer.file(path, dtype, (entry.rows, entry.dim)) as file:
+                    move([items], [file], plan, writer.path / SCRATCH, path)
             arrays = {"feat": {"path": path, "dtype": entry.stored, "stored": dtype, "shape": [entry.rows, entry.dim]}}
             if ids is not None:
                 path = f"nodes/{name}/data/ids.npy"

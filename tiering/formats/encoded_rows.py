@@ -44,6 +44,7 @@ class EncodedTable:
     row_bytes: int = field(init=False)
     bytes: int = field(init=False)
     _meter: LossMeter = field(init=False)
+    _passed: int = 0  # rows that have passed
 
     def __post_init__(self) -> None:
         for name in ("rows", "dim", "dtype", "path", "row_order"):
@@ -72,25 +73,31 @@ class EncodedTable:
             blocks = (block for block in source_blocks(self.source) if bar.update(block.nbytes) or True)
             return fit_codec(self.name, blocks, self.dim, self.dtype, self.where, threads)
 
-    def encode(self, rows: Bytes, threads: int, out: Bytes | None = None) -> Bytes:
-        """Return rows of the source as they are stored; measure the loss of the first `rows` rows that pass."""
-        measured = not self.exact and self._meter.num_rows < self.rows
-        encoder = self._meter if measured else self._meter.codec
-        return encode_rows(encoder, rows, self.dtype, self.where, threads, out)
+    def encode(self, rows: Bytes, first: int, threads: int) -> Bytes:
+        """Return rows of the source as they are stored, and measure the loss of those that have not passed before.
+
+        Rows pass in an order, from front to back; of these, `first` is the number of the first.
+        """
+        out = np.empty((len(rows), self.row_bytes), np.uint8)
+        known = len(rows) if self.exact else min(len(rows), max(0, self._passed - first))
+        for encoder, own in ((self._meter.codec, slice(0, known)), (self._meter, slice(known, None))):
+            encode_rows(encoder, rows[own], self.dtype, self.where, threads, out[own])
+        self._passed = max(self._passed, first + len(rows))
+        return out
 
     def measure(self, threads: int) -> CodecLoss:
         """Return the loss of all rows; read them again if some have not passed, as where a stopped run goes on."""
         if self.exact:
             return CodecLoss(0, 0, -1, 0, self.dim, self.dim)
         if self._meter.num_rows != self.rows:
-            self._meter = LossMeter(self.codec, self.where)
+            self.use(self.codec)
             for block in source_blocks(self.source):
-                self.encode(block.view(np.uint8), threads)
+                self.encode(block.view(np.uint8), self._passed, threads)
         return self._meter.loss()
 
     def use(self, codec: Codec) -> None:
         """Encode rows by `codec` from now on, and begin to measure its loss."""
-        self.codec, self._meter = codec, LossMeter(codec, self.where)
+        self.codec, self._meter, self._passed = codec, LossMeter(codec, self.where), 0
 
 
 def encode_rows(

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tiering.artifacts.file_writer import appending_memory
 from tiering.artifacts.manifest import id_bytes
 from tiering.codecs import AUTO
 from tiering.errors import InputError
 from tiering.formats.encoded_rows import EncodedTable, codec_name, is_cached
-from tiering.formats.feature_rows import CHUNK_BYTES
 from tiering.formats.features import FeatureTable
-from tiering.formats.layout import EDGE_TABLES, MEMORY_TIERS, SUM_BYTES, TIERS, TypeLayout, image_bytes
+from tiering.formats.layout import EDGE_TABLES, MEMORY_TIERS, SUM_BYTES, TIERS, TypeLayout, image_bytes, tier_file
 from tiering.formats.ssd_rows import SsdRows
 from tiering.layout.adjacency_cache import CacheSplit, divide_gpu
 from tiering.layout.inputs import LayoutInput
@@ -23,11 +22,15 @@ from tiering.layout.sizes import ChosenSizes, choose_sizes
 from tiering.layout.tiers import Capacities, RankedTable, plan_tiers
 from tiering.memory import Budget
 from tiering.reorder.arrays import source_of
-from tiering.reorder.rows import minimum_memory, plan_rows
-from tiering.reorder.rows.tasks import tables_task_bytes
+from tiering.reorder.table_reader import disk_read, reading_of
+from tiering.reorder.tasks.rows import tables_task_bytes
 from tiering.run.job import Carrier
+from tiering.run.move import MoveCost, MovePlan, Reading, least_memory, plan_moves
+from tiering.run.places import Lane, Places
 from tiering.run.plan import StageEstimate, StepEstimate, base_memory
 from tiering.text.units import Size, format_count
+
+_ON_THEIR_WAY = "rows on their way, in pieces,"
 
 
 @dataclass(frozen=True)
@@ -87,38 +90,70 @@ class LayoutPlan:
             places[folder] = places.get(folder, 0) + nbytes
         return places
 
-    def writing_memory(self) -> int:
-        """Return the memory of the files written together: of one memory tier or all peers, and the stripe files."""
-        tiers = [
-            sum(appending_memory(rows * entry.row_bytes) for rows in entry.file_rows(tier, self.num_peers))
-            for entry in self.entries.values()
+    @cached_property
+    def tier_files(self) -> list[tuple[str, str, tuple[int, int]]]:
+        """Name, dtype and shape of the files of the memory tiers, in the order of `row_places`."""
+        return [
+            (tier_file(name, tier, part, len(rows)), entry.stored[0], (count, entry.stored[1]))
+            for name, entry in self.entries.items()
             for tier in MEMORY_TIERS
+            for rows in [entry.file_rows(tier, self.num_peers)]
+            for part, count in enumerate(rows)
+            if count
         ]
-        return max(tiers, default=0) + sum(map(appending_memory, [*self.stripe_bytes, *self.sum_bytes]))
+
+    @cached_property
+    def row_places(self) -> dict[str, Places]:
+        """The places of each table's rows in the files of the memory tiers, then in the stripe files."""
+        places, number, stripes = {}, 0, range(len(self.tier_files), len(self.tier_files) + len(self.folders))
+        for name, entry in self.entries.items():
+            lanes, sizes = [], {}
+            for tier in MEMORY_TIERS:
+                files = []
+                for count in entry.file_rows(tier, self.num_peers):
+                    files.append(number if count else -1)
+                    if count:
+                        sizes[str(number)] = count * entry.row_bytes
+                        number += 1
+                if entry.rows(tier):
+                    lanes.append(Lane(*entry.ranges[tier], files, entry.row_bytes))
+            if entry.rows("ssd"):
+                rows, unit = entry.ssd_rows, self.unit_bytes
+                lanes.append(
+                    Lane(*entry.ranges["ssd"], stripes, rows.stride, rows.rows_per_unit, unit, rows.first_unit)
+                )
+                sizes |= {str(file): nbytes for file, nbytes in zip(stripes, self.stripe_bytes, strict=True)}
+            if lanes:
+                places[name] = Places(entry.row_bytes, lanes, sizes)
+        return places
+
+    def _moves(self) -> list[tuple[Places, Reading]]:
+        tables = ((places, self.tables[name]) for name, places in self.row_places.items())
+        return [(places, reading_of(table, table.row_order == "rank")) for places, table in tables]
+
+    def plan_rows(self, budget: Budget) -> MovePlan:
+        """Return how the rows of all tables are moved in this process."""
+        return plan_moves(self._moves(), budget, _ON_THEIR_WAY)
 
     def least_memory(self) -> int:
         """Return the least memory with which the rows of every type can be moved."""
-        rows = [
-            minimum_memory(table, table.row_order == "rank", copies=self.copy_bytes(self.entries[name]))
-            for name, table in self.tables.items()
-        ]
         fits = [table.fit_memory for table in self.tables.values() if isinstance(table, EncodedTable)]
-        return max([self.writing_memory() + max(rows, default=0), *fits])
+        return max([least_memory(self._moves()), *fits])
 
     def choose_carrier(self, carrier: Carrier | None, budget: Budget) -> Carrier | None:
         """Return the carrier if it cuts the rows into tasks; otherwise the budget must suffice for moving them here."""
         if carrier is not None and carrier.uses_tasks(tables_task_bytes(self.tables)):
             return carrier
-        budget.require(self.least_memory(), "rows on their way, and files being written,")
+        budget.require(self.least_memory(), _ON_THEIR_WAY)
         return None
 
     def stage(self, out: Path, budget: Budget, copied: int, carrier: Carrier | None = None) -> StageEstimate:
-        """Return the steps of writing the layout, with the memory of the rows and of the files being written.
+        """Return the steps of writing the layout, with the memory of the rows on their way.
 
         `copied` are the bytes of a graph that cannot be hard-linked into the layout. A `carrier` writes large tables by
         tasks.
         """
-        rest, needed = budget.without(self.writing_memory()), tables_task_bytes(self.tables)
+        needed = tables_task_bytes(self.tables)
         if (carrier := self.choose_carrier(carrier, budget)) is not None:
             parts, content = carrier.grid.parts(needed), sum(source_of(table).bytes for table in self.tables.values())
             shuffled = sum(e.num_nodes * (e.row_bytes + id_bytes(e.num_nodes)) for e in self.entries.values())
@@ -127,7 +162,8 @@ class LayoutPlan:
                 disk_written=sum(self.places(out).values()), amount=content, unit="B", in_store=True,
             )]  # fmt: skip
         else:
-            rows = [self._row_step(entry, self.tables[name], rest) for name, entry in self.entries.items()]
+            costs = zip(self.row_places, self.plan_rows(budget).costs, strict=True)
+            rows = [self._row_step(self.entries[name], self.tables[name], cost) for name, cost in costs]
         fits = [
             StepEstimate(
                 f"fit of {name}", t.name, memory=t.fit_memory, disk_read=t.fit_read(), amount=t.rows, unit="row"
@@ -142,28 +178,14 @@ class LayoutPlan:
         steps, notes = (*self.steps, *fits, *rows, graph), self.notes + self.input_notes + sizes
         return StageEstimate("layout", out, steps, places, held=base_memory(budget), notes=notes)
 
-    def _row_step(self, entry: TypeLayout, table: FeatureTable | EncodedTable, budget: Budget) -> StepEstimate:
-        """Plan the rows of a type: read in rank order, copied into pieces, hashed, written in the background."""
-        rows = plan_rows(table, table.row_order == "rank", budget, copies=self.copy_bytes(entry))
+    def _row_step(self, entry: TypeLayout, table: FeatureTable | EncodedTable, cost: MoveCost) -> StepEstimate:
+        """Return the step of the rows of a type."""
         cached = isinstance(table, EncodedTable) and table.fit_memory and is_cached(table.source)
-        read = 0 if cached else rows.disk_read(table)
         return StepEstimate(
-            f"rows of {entry.node_type}", rows.how, memory=rows.memory + self.writing_memory(), disk_read=read,
-            disk_written=_memory_tier_bytes(entry) + self._ssd_bytes(entry), disk_scratch=rows.bytes_scratch,
-            amount=table.rows, unit="row",
+            f"rows of {entry.node_type}", cost.how, memory=cost.memory, amount=table.rows, unit="row",
+            disk_read=0 if cached else disk_read(table, cost), disk_scratch=cost.scratch,
+            disk_written=_memory_tier_bytes(entry) + self._ssd_bytes(entry),
         )  # fmt: skip
-
-    def copy_bytes(self, entry: TypeLayout) -> int:
-        """Return the bytes of a chunk that are copied to be written: rows of a peer, pages, pages of a stripe file."""
-        chunk = min(CHUNK_BYTES, entry.num_nodes * entry.row_bytes)
-        peers = chunk // self.num_peers if self.num_peers > 1 and entry.rows("peer") else 0
-        rows = min(chunk // entry.row_bytes, entry.rows("ssd"))
-        if not rows:
-            return peers
-        place, files = entry.ssd_rows, len(self.folders)
-        whole = place.rows_per_unit * entry.row_bytes == self.unit_bytes
-        padded = -(-rows // place.rows_per_unit) * self.unit_bytes
-        return max(peers, (0 if whole else padded) + (padded // files if files > 1 else 0))
 
     def _ssd_bytes(self, entry: TypeLayout) -> int:
         """Return the bytes of a type's units, with the checksums of their pages."""

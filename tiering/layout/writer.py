@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -31,35 +30,15 @@ from tiering.formats.encoded_rows import EncodedTable
 from tiering.formats.feature_rows import table_states
 from tiering.formats.graph import Graph, graph_errors
 from tiering.formats.import_record import column_name
-from tiering.formats.layout import (
-    CODEC,
-    EDGE_TABLES,
-    MEMORY_TIERS,
-    SUM_BYTES,
-    UNITS,
-    Layout,
-    TypeLayout,
-    codec_file,
-    image_name,
-    page_sums,
-    tier_file,
-)
+from tiering.formats.layout import CODEC, EDGE_TABLES, SUM_BYTES, UNITS, Layout, codec_file, image_name, page_sums
 from tiering.formats.order import Order
 from tiering.formats.scores import Scores
 from tiering.layout.inputs import LayoutInput, require_order
 from tiering.layout.options import LayoutOptions
 from tiering.layout.plan import LayoutPlan, plan_layout
 from tiering.memory import Budget, parse_memory
-from tiering.reorder.rows import PermutedRows
-from tiering.reorder.rows.tasks import (
-    RowFile,
-    TablePlan,
-    as_units,
-    fit_by_tasks,
-    locate_rows,
-    make_row_files,
-    write_step,
-)
+from tiering.reorder.table_reader import TableReader
+from tiering.reorder.tasks.rows import fit_by_tasks, locate_rows, task_rows
 from tiering.run.files import (
     JoinedFile,
     PartitionRange,
@@ -70,8 +49,11 @@ from tiering.run.files import (
     whole_files,
 )
 from tiering.run.job import Carrier, Job
+from tiering.run.move import Items, move
+from tiering.run.move_tasks import move_steps, run_moves, task_files
+from tiering.run.places import Window
 from tiering.text.description import to_text
-from tiering.text.progress import note, progress
+from tiering.text.progress import note
 from tiering.text.units import parse_threads
 
 _PUBLISHING = "publishing images"
@@ -98,7 +80,7 @@ def write_layout(
     and `carrier`, which writes large tables by tasks.
 
     All space is reserved before the first row is moved, and too little memory is refused before anything is written.
-    Cost: each row is read once and written once where the table fits the page cache, else as `tiering.reorder.rows`
+    Cost: each row is read once and written once where the table fits the page cache, else as `tiering.run.move`
     says; codecs that depend on numbers read the table once before. A run that was killed or found the disk full goes
     on from the last finished block of 64 MiB of each file; after an error of the input nothing remains.
     """
@@ -122,7 +104,6 @@ def write_layout(
         # The graph's digest stands for order, features and their files.
         goal = json.dumps({"graph": graph.digest, "body": body, "out": str(writer.out)}, sort_keys=True)
         digest = digest_bytes(goal.encode()).rpartition(":")[2][:12]
-        reading = budget.without(plan.writing_memory())
         with graph_errors(graph), StripeFiles(plan, writer.out, digest, journal) as stripes:
             job = None if carrier is None else carrier.job(writer)
             coded = fit_tables(writer, plan, workers, graph, job)
@@ -131,7 +112,7 @@ def write_layout(
                 losses = _write_by_tasks(job, writer, stripes, plan, graph)
             stripes.open()
             if job is None:
-                _write_rows(writer, stripes, plan, require_order(graph), reading, workers)
+                _write_rows(writer, stripes, plan, require_order(graph), budget, workers)
                 losses = {name: table.measure(workers) for name, table in coded.items()}
             writer.adopt(graph, "graph")
             writer.external.update(stripes.publish())
@@ -169,97 +150,63 @@ def fit_tables(
 def _write_rows(
     writer: ArtifactWriter, stripes: StripeFiles, plan: LayoutPlan, order: Order, budget: Budget, threads: int
 ) -> None:
-    """Reserve every file of the memory tiers, then move all rows, type by type, by rank; `budget` is for reading them.
-
-    A run that was killed goes on from the first row that is not on disk.
-    """
-    total = sum(entry.num_nodes * entry.row_bytes for entry in plan.entries.values())
+    """Reserve the files of all tiers, then move the rows; a run that was killed goes on with the missing blocks."""
     with ExitStack() as stack:
-
-        def begin(name: str, dtype: str, shape: tuple[int, ...]) -> FileWriter:
-            return stack.enter_context(writer.file(name, dtype, shape))
-
-        files: dict[tuple[str, str], list[FileWriter]] = {}
-        for name, entry in plan.entries.items():
-            for tier in MEMORY_TIERS:
-                parts = entry.file_rows(tier, plan.num_peers)
-                files[name, tier] = [
-                    begin(tier_file(name, tier, part, len(parts)), entry.stored[0], (rows, entry.stored[1]))
-                    for part, rows in enumerate(parts)
-                    if rows
-                ]
-        stripes.sums = [
-            begin(page_sums(number), "uint32", (nbytes // SUM_BYTES,)) for number, nbytes in enumerate(plan.sum_bytes)
+        files = [stack.enter_context(writer.file(*file)) for file in plan.tier_files]
+        sums = [
+            stack.enter_context(writer.file(page_sums(number), "uint32", (nbytes // SUM_BYTES,)))
+            for number, nbytes in enumerate(plan.sum_bytes)
         ]
-        bar = stack.enter_context(progress(total, "layout", "B", scale=True))
-        for name, entry in plan.entries.items():
+
+        def put_sums(window: Window, data: np.ndarray[Any, Any]) -> None:
+            if (number := window.file - len(files)) >= 0:
+                pages = native.page_hashes(data, plan.page_bytes).astype("<u4", copy=False)
+                sums[number].put(pages.view(np.uint8), window.begin // plan.page_bytes * SUM_BYTES)
+
+        for number, file in enumerate(stripes.files, len(files)):
+            earlier = set(range(file.num_blocks)) - {*file.missing()} if sums[number - len(files)].missing() else ()
+            for block in earlier:
+                begin, end = file.span(block)
+                put_sums(Window(number, block, begin, end), np.fromfile(file.path, np.uint8, end - begin, offset=begin))
+        moves = []
+        for name, places in plan.row_places.items():
             table = plan.tables[name]
-            maps = (None, None) if table.row_order == "rank" else (order.new_to_old(name), order.old_to_new(name))
-            with PermutedRows(
-                table, *maps, budget=budget, scratch=writer.path / SCRATCH, threads=threads,
-                copies=plan.copy_bytes(entry),
-            ) as source:  # fmt: skip
-                for tier in MEMORY_TIERS:
-                    if files[name, tier]:
-                        write_range(source, *entry.ranges[tier], files[name, tier], bar)
-                if entry.rows("ssd"):
-                    write_ssd(source, entry, plan.unit_bytes, stripes, bar)
-
-
-def write_range(source: PermutedRows, begin: int, end: int, files: Sequence[FileWriter], bar: Any) -> None:
-    """Write ranks `begin`..`end` to the files of a memory tier; skip rows that are there."""
-    start = begin + first_missing(files, source.table.row_bytes, end - begin)
-    bar.update((start - begin) * source.table.row_bytes)
-    for first, chunk in source.chunks(start, end):
-        append_striped(files, first - begin, chunk)
-        bar.update(chunk.nbytes)
-
-
-def write_ssd(source: PermutedRows, entry: TypeLayout, unit_bytes: int, stripes: StripeFiles, bar: Any) -> None:
-    """Write the ssd rows of a type as units of whole rows; gaps are zeros."""
-    (begin, end), place = entry.ranges["ssd"], entry.ssd_rows
-    per_unit = place.rows_per_unit
-    start = min(end, begin + max(0, stripes.first_missing_unit() - place.first_unit) * per_unit)
-    bar.update((start - begin) * entry.row_bytes)
-    for first, chunk in source.chunks(start, end, per_unit):
-        unit = place.first_unit + (first - begin) // per_unit
-        whole = chunk.shape[0] // per_unit * per_unit  # so that only the rows of the last unit, not whole, are copied
-        for part in filter(len, (chunk[:whole], chunk[whole:])):
-            stripes.write_units(unit, as_units(part, place.stride, per_unit, unit_bytes))
-            unit += whole // per_unit
-        bar.update(chunk.nbytes)
+            ranked = table.row_order == "rank"
+            maps = None if ranked else (order.new_to_old(name), order.old_to_new(name))
+            moves.append(Items(TableReader(table, maps, threads), places, threads))
+        move(moves, [*files, *stripes.files], plan.plan_rows(budget), writer.path / SCRATCH, "layout", put_sums)
+        for file in sums:
+            file.seal_put(threads)
 
 
 def _write_by_tasks(
     job: Job, writer: ArtifactWriter, stripes: StripeFiles, plan: LayoutPlan, graph: Graph
 ) -> dict[str, CodecLoss]:
     """Write the files of all tiers and the stripe files by tasks; return the losses of coded tables."""
-    order, stored = str(graph.path / "order"), ((plan.unit_bytes, plan.page_bytes), plan.num_peers, len(plan.folders))
-    rows = [(name, entry, plan.tables[name]) for name, entry in plan.entries.items() if entry.num_nodes]
-    tables = [
-        TablePlan.of(f"rows-{number}", entry, locate_rows(graph, name), order, job.grid, table, *stored)
-        for number, (name, entry, table) in enumerate(rows)
+    order, tables = str(graph.path / "order"), plan.row_places
+    moves = [
+        task_rows(f"rows-{number}", name, plan.tables[name], locate_rows(graph, name), order, places)
+        for number, (name, places) in enumerate(tables.items())
     ]
-    tiers = [file for number, table in enumerate(tables) for file in table.tier_files(number, str(writer.path))]
-    on_ssd = [index for index, table in enumerate(tables) if "ssd" in table.striping]
-    pages = [
-        RowFile(path.name, str(path.parent), "uint8", [nbytes], on_ssd, "ssd", number)
-        for number, (path, nbytes) in enumerate(zip(stripes.paths, plan.stripe_bytes, strict=True))
+    tiers = [(name, str(writer.path), dtype, shape) for name, dtype, shape in plan.tier_files]
+    images = [
+        (path.name, str(path.parent), "uint8", [nbytes])
+        for path, nbytes in zip(stripes.paths, plan.stripe_bytes, strict=True)
     ]
-    cuts = [table.cut_step() for table in tables]
-    step = write_step("rows.files", tables, cuts, [*tiers, *pages])
-    named = [page_sums(number) for number in range(len(pages))]
+    pages = dict.fromkeys(range(len(tiers), len(tiers) + len(images)), plan.page_bytes)
+    cuts, step = move_steps(job, "rows.files", moves, task_files([*tiers, *images], moves, job.grid), pages)
+    named = [page_sums(number) for number in range(len(images))]
     summed = writer.has(*named)
     job.expect(len(cuts) + 1 + bool(named))
-    pending = not all(map(stripes.is_whole, range(len(pages)))) or not summed
+    pending = not all(map(stripes.is_whole, range(len(images)))) or not summed
     of_file = [window["file"] for window in step.params["windows"]]
     wanted = [i for i in missing_windows(writer, step) if of_file[i] < len(tiers) or pending]
-    made = make_row_files(job, cuts, step, wanted)
+    made = run_moves(job, cuts, step, wanted)
     place_files(writer, whole_files(one for one in made if of_file[one["index"]] < len(tiers)))
     losses = {
         name: sum_losses([record["facts"]["loss"] for record in job.run(cut)])
-        for (name, _, table), cut in zip(rows, cuts, strict=True)
-        if isinstance(table, EncodedTable)
+        for name, cut in zip(tables, cuts, strict=True)
+        if isinstance(plan.tables[name], EncodedTable)
     }
     if named and not summed:
         sums = []
@@ -274,21 +221,6 @@ def _write_by_tasks(
     return losses
 
 
-def append_striped(files: Sequence[FileWriter], first: int, items: np.ndarray[Any, Any]) -> None:
-    """Append consecutive items, rows or units from number `first` on; item i of N files goes to file i mod N."""
-    for number, file in enumerate(files):
-        skipped = (number - first) % len(files)
-        own = items[skipped :: len(files)]
-        if own.shape[0]:
-            file.append(own, (first + skipped) // len(files) * own[0].nbytes)
-
-
-def first_missing(files: Sequence[FileWriter], item_bytes: int, end: int) -> int:
-    """Return the first item that is not on disk; `end` if all are."""
-    missing = (file.done // item_bytes * len(files) + k for k, file in enumerate(files) if file.done < file.nbytes)
-    return min(missing, default=end)
-
-
 class StripeFiles(ExitStack):
     """A writer of the stripe files, a context manager that closes them; it goes on where an earlier run stopped.
 
@@ -299,12 +231,10 @@ class StripeFiles(ExitStack):
     def __init__(self, plan: LayoutPlan, out: Path, digest: str, journal: Journal) -> None:
         super().__init__()
         self._out, self._digest, self._journal, self._folders = out, digest, journal, plan.folders
-        self._sizes, self._units, self._unit_bytes = plan.stripe_bytes, plan.units, plan.unit_bytes
-        self._page_bytes = plan.page_bytes
+        self._sizes = plan.stripe_bytes
         self._partial = [folder / f".{out.name}.{digest}.partial" for folder in plan.folders]
-        self.sums: Sequence[FileWriter] = ()  # files of the checksums of each file's pages, in the layout's directory
         self._external = ExternalDirectories(journal, out)
-        self._files: list[FileWriter] = []
+        self.files: list[FileWriter] = []
         for folder in plan.folders:
             self._make_folder(folder)
         self.paths = [self._own_file(number) for number in range(len(plan.folders))]
@@ -313,7 +243,7 @@ class StripeFiles(ExitStack):
         """Open the files, to write their missing parts."""
         for number, path in enumerate(self.paths):
             file = FileWriter(path, self._sizes[number], self._journal, self._key(number))
-            self._files.append(self.enter_context(file))
+            self.files.append(self.enter_context(file))
 
     def _key(self, number: int) -> str:
         return f"image {self.paths[number].name}"
@@ -360,27 +290,15 @@ class StripeFiles(ExitStack):
         """Return the directory in which a file gets its name."""
         return self._folders[number] / f"{self._out.name}.{token}"
 
-    def first_missing_unit(self) -> int:
-        """Return the first unit that is not on disk."""
-        of_unit = self._unit_bytes // self._page_bytes * SUM_BYTES
-        files = ((self._files, self._unit_bytes), (self.sums, of_unit))
-        return min(self._units, *(first_missing(*some, self._units) for some in files))
-
-    def write_units(self, first: int, units: np.ndarray[Any, Any]) -> None:
-        """Append consecutive units, uint8 of shape (n, unit_bytes), to those of the last call."""
-        append_striped(self._files, first, units)
-        sums = native.page_hashes(np.ascontiguousarray(units).reshape(-1), self._page_bytes)
-        append_striped(self.sums, first, sums.astype("<u4", copy=False).reshape(units.shape[0], -1))
-
     def publish(self) -> dict[str, External]:
         """Rename the files into place, where they replace equal ones; return their `External` entries by name."""
-        digests = [file.digests() for file in self._files]
+        digests = [file.digests() for file in self.files]
         content = [self._digest, *map(combine_digests, digests), *map(str, self._folders)]
         token = digest_bytes(os.fsencode("\n".join(content))).rpartition(":")[2][:12]
-        if self._files:
+        if self.files:
             self._journal.record(_PUBLISHING, token=token)
         entries = {}
-        for number, file in enumerate(self._files):
+        for number, file in enumerate(self.files):
             home, path = self._home(number, token), file.path
             if path.parent != home:
                 if not home.exists():

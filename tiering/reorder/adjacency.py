@@ -1,26 +1,26 @@
 """The adjacency of a relation under new ids within a memory budget: the old entries stream past windows of the new.
 
-A window is a run of 64 MiB blocks of the new file, as long as memory allows; the old entries are read front to back,
-once for each. Sources get their new ids when all of a window's entries are placed, from the source map in memory or in
-pieces. Blocks are written when all entries have passed: a killed run goes on from the first that is missing.
+Old entries are read front to back, once for each window. Sources get their new ids when all of a window's entries are
+placed, from the source map in memory or in pieces.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from tiering import native
-from tiering.artifacts.file_writer import FileWriter
 from tiering.artifacts.manifest import id_bytes
 from tiering.artifacts.reader import chunks
 from tiering.artifacts.storage import AnyArray, Bytes, open_raw
 from tiering.artifacts.writer import DirectoryWriter
 from tiering.formats.shape import value_bytes, value_rows
 from tiering.memory import Budget
-from tiering.reorder.arrays import SIZES, NodeWindows, PieceSizes, in_memory, memory_of, rows_of_blocks
+from tiering.reorder.arrays import SIZES, NodeArrays, PieceSizes, in_memory, memory_of
+from tiering.run.move import MovePlan, move
+from tiering.run.places import Room, Window
 from tiering.text.progress import progress
 from tiering.text.units import format_count
 
@@ -77,9 +77,20 @@ class RelabelSizes:
         fits = sources <= block or sources + block + min(offsets, block) + PIECES * self.piece <= left
         return max(inverse, sources if indices and fits else 0), offsets if self.in_memory() <= left else 0
 
-    def room(self, budget: Budget, inverse: int, indices: bool) -> int:
-        """Return the bytes for a window and its columns' starts, unless all stay; arguments: see `resident_bytes`."""
-        return budget.left() - PIECES * self.piece - sum(self.resident_bytes(budget, inverse, indices))
+    def passes(self, budget: Budget) -> int:
+        """Return how often the entries are read for the array that takes the most windows."""
+        items = ((self.id_bytes, True), *((item, False) for item in self.item_bytes))
+        counts = (-(-item * self.num_edges // self.windows(budget, 0, item, indices=own)[0]) for item, own in items)
+        return max(counts) if self.num_edges else 0
+
+    def windows(self, budget: Budget, inverse: int, item: int, *, indices: bool) -> tuple[int, int]:
+        """Return the bytes of a window of a file, and for the starts of its columns unless all stay in memory."""
+        maps, offsets = self.resident_bytes(budget, inverse, indices)
+        room, starts = budget.left() - PIECES * self.piece - maps - offsets, 0
+        if not offsets:
+            starts = min(self.parts()[1], max(self.sizes.block, room // 4))
+        written, block = item * self.num_edges, self.sizes.block
+        return min(written, max(block, (room - starts) // block * block)), starts
 
 
 @dataclass
@@ -99,35 +110,46 @@ class OldRelation:
         return RelabelSizes(self.indices.shape[0], num_src, num_dst, items, sizes)
 
 
-def write_relation(writer: DirectoryWriter, folder: str, old: OldRelation, windows: NodeWindows) -> None:
+def write_relation(writer: DirectoryWriter, folder: str, old: OldRelation, nodes: NodeArrays) -> None:
     """Write the files of a relation under new ids that are missing, each in one pass for each window of the result.
 
     `RefusedError` names an offset or an entry that is out of range.
     """
     if writer.has(*(f"{folder}/{name}" for name in ("indptr", "indices", *old.edge_data))):
         return
-    sizes = old.sizes(windows.sizes)
-    sizes.require(folder, windows.budget)
-    indptr = _write_indptr(writer, f"{folder}/indptr", old, windows, sizes)
+    sizes = old.sizes(nodes.sizes)
+    sizes.require(folder, nodes.budget)
+    indptr = _write_indptr(writer, f"{folder}/indptr", old, nodes, sizes)
+    inverse, apart = memory_of(old.src_old_to_new), old.dst_old_to_new is not old.src_old_to_new
     for key, values in (("indices", None), *sorted(old.edge_data.items())):
         dtype = f"int{8 * sizes.id_bytes}" if values is None else values.dtype.name
         shape = old.indices.shape if values is None else values.shape
-        if not writer.has(f"{folder}/{key}"):
-            with writer.file(f"{folder}/{key}", dtype, shape) as file:
-                _Entries(file, old, values, indptr, windows, sizes).write()
+        if writer.has(f"{folder}/{key}"):
+            continue
+        item = sizes.id_bytes if values is None else value_bytes(values)
+        window, starts = sizes.windows(nodes.budget, inverse, item, indices=values is None)
+        with writer.file(f"{folder}/{key}", dtype, shape) as file:
+            sources = old.src_old_to_new
+            if values is None and sizes.resident_bytes(nodes.budget, inverse, True)[0] and file.missing():
+                sources = in_memory(sources, nodes.sizes)
+            places = old.dst_old_to_new if apart else sources
+            entries = _Entries(
+                old, values, indptr, sources, places, item, starts, sizes.piece, nodes.sizes, nodes.threads, key
+            )
+            move([entries], [file], MovePlan(window, 1, 0, ()), file.path, f"{folder}/{key}")
 
 
 def _write_indptr(
-    writer: DirectoryWriter, name: str, old: OldRelation, windows: NodeWindows, sizes: RelabelSizes
+    writer: DirectoryWriter, name: str, old: OldRelation, nodes: NodeArrays, sizes: RelabelSizes
 ) -> AnyArray:
     """Write the new offsets unless they are there; return them, memory-mapped unless they are to stay in memory."""
     if not writer.has(name):
-        native.check_indptr(old.indptr, old.indices.shape[0], windows.threads)
-        others = windows.without(memory_of(old.src_old_to_new))
+        native.check_indptr(old.indptr, old.indices.shape[0], nodes.threads)
+        others = nodes.without(memory_of(old.src_old_to_new))
         if old.indptr.nbytes <= others.budget.left():
-            indptr: AnyArray = native.relabel_indptr(old.indptr, old.dst_old_to_new, windows.threads)
+            indptr: AnyArray = native.relabel_indptr(old.indptr, old.dst_old_to_new, nodes.threads)
             writer.put(name, indptr)
-            if sizes.resident_bytes(windows.budget, 0, indices=False)[1]:
+            if sizes.resident_bytes(nodes.budget, 0, indices=False)[1]:
                 return indptr
             del indptr
         else:
@@ -136,69 +158,73 @@ def _write_indptr(
     return open_raw(writer.path / name, np.dtype(np.int64), old.indptr.shape)
 
 
+@dataclass
 class _Entries:
-    """Writes a file whose entries lie in the order of the new columns: `values` by edge, or the sources."""
+    """Entries on their way to the order of new columns: `values` by edge, or the sources, which get new ids."""
 
-    def __init__(
-        self, file: FileWriter, old: OldRelation, values: AnyArray | None, indptr: AnyArray, windows: NodeWindows,
-        sizes: RelabelSizes,
-    ) -> None:  # fmt: skip
-        self._file, self._old, self._values, self._indptr = file, old, values, indptr
-        self._windows, self._sizes, self._threads, self._piece = windows, windows.sizes, windows.threads, sizes.piece
-        self._item = sizes.id_bytes if values is None else value_bytes(values)
-        at = windows.budget, memory_of(old.src_old_to_new), values is None
-        self._room = sizes.room(*at)
-        self._sources = self._places = old.src_old_to_new
-        if values is None and sizes.resident_bytes(*at)[0] and file.missing():
-            self._sources = self._places = in_memory(old.src_old_to_new, windows.sizes)
-        if old.dst_old_to_new is not old.src_old_to_new:
-            self._places = old.dst_old_to_new
+    old: OldRelation
+    values: AnyArray | None
+    indptr: AnyArray  # new offsets, in memory or mapped
+    sources: AnyArray  # new id of each source
+    places: AnyArray  # new id of each column
+    item: int  # bytes of an entry of the result
+    starts: int  # bytes for the starts of a window's columns, where the new offsets are mapped
+    piece: int
+    sizes: PieceSizes
+    threads: int
+    desc: str
 
-    def write(self) -> None:
-        self._windows.make(self._file, self._item, self._fill, lambda blocks: self._memory(blocks) <= self._room)
+    @property
+    def reach(self) -> int:
+        return self.item - 1
 
-    def _columns(self, first: int, end: int) -> range:
-        low = int(np.searchsorted(self._indptr, first, "right")) - 1
-        return range(low, int(np.searchsorted(self._indptr, end, "left")))
+    def fills(self, window: Window) -> bool:
+        return window.begin < window.end
 
-    def _memory(self, blocks: range) -> int:
-        """Return the bytes of a window, and of the starts of its columns unless all are in memory."""
-        first, end = rows_of_blocks(self._file, blocks, self._item)
-        starts = 8 * len(self._columns(first, end)) if isinstance(self._indptr, np.memmap) else 0
-        return (end - first) * self._item + starts
+    def read(self, windows: Sequence[Window]) -> Iterator[tuple[Window, int, AnyArray, int, AnyArray]]:
+        """Yield a window, the first of some entries, these, and the first of some of its columns with their starts."""
+        entries = self.old.indices if self.values is None else self.values
+        step = max(1, self.piece // value_bytes(entries))
+        for window in windows:
+            for column, starts in self._starts(*self._span(window)):
+                with progress(entries.shape[0], f"{self.desc} from edge {window.begin // self.item}", "edge") as bar:
+                    for first, end, (part,) in chunks([entries], step):
+                        yield window, first, part, column, starts
+                        bar.update(end - first)
+                del starts  # before the next are made
 
-    def _fill(self, first: int, window: Bytes) -> None:
-        out = window.reshape(-1)
-        for column, starts in self._starts(self._columns(first, first + len(window)), self._room - out.size):
-            self._place((first, column, starts, out), f"{self._file.path.name} from edge {first}")
-            del starts  # before the next are made
-        if self._values is None:
-            self._rename(out)
+    def _span(self, window: Window) -> tuple[int, int]:
+        return window.begin // self.item, -(-window.end // self.item)
 
-    def _starts(self, columns: range, room: int) -> Iterator[tuple[int, AnyArray]]:
-        """Yield the first column and starts of the columns of a window, in parts if they do not fit the room."""
-        step = len(columns)
-        if isinstance(self._indptr, np.memmap):
-            step = min(step, max(self._sizes.block, room - 3 * 8 * self._sizes.nodes) // 8)  # read in pieces
-        for column in range(columns.start, columns.stop, max(1, step)):
-            yield column, in_memory(self._indptr[column : min(columns.stop, column + step)], self._sizes)
+    def _starts(self, first: int, end: int) -> Iterator[tuple[int, AnyArray]]:
+        """Yield the first column and starts of the columns of entries, in parts if they do not fit the memory."""
+        low = int(np.searchsorted(self.indptr, first, "right")) - 1
+        high = int(np.searchsorted(self.indptr, end, "left"))
+        step = max(1, self.starts // 8 if isinstance(self.indptr, np.memmap) else high - low)
+        for column in range(low, high, step):
+            yield column, in_memory(self.indptr[column : min(high, column + step)], self.sizes)
 
-    def _place(self, at: tuple[int, int, AnyArray, Bytes], desc: str) -> None:
-        """Copy entries to their places in a window: `at` is its first entry, first column, starts and memory."""
-        old, entries = self._old, self._old.indices if self._values is None else self._values
-        step = max(1, self._piece // value_bytes(entries))
-        with progress(entries.shape[0], desc, "edge", scale=True) as bar:
-            for first, end, (part,) in chunks([entries], step):
-                num_src = old.src_old_to_new.shape[0] if self._values is None else None
-                place_entries(part, first, old.indptr, self._places, num_src, at, self._threads)
-                bar.update(end - first)
+    def place(self, piece: tuple[Window, int, AnyArray, int, AnyArray], room: Room) -> None:
+        """Copy entries to their places in a window."""
+        window, first, part, column, starts = piece
+        if window == room.window:
+            at = self._span(window)[0], column, starts, self._entries(room)
+            num_src = self.old.src_old_to_new.shape[0] if self.values is None else None
+            place_entries(part, first, self.old.indptr, self.places, num_src, at, self.threads)
 
-    def _rename(self, window: Bytes) -> None:
-        """Give the entries of a window, complete, their new ids."""
-        count, step = self._sources.shape[0], max(1, self._piece // self._sources.itemsize)
-        pieces = chunks([self._sources], step if isinstance(self._sources, np.memmap) else max(1, count))
+    def _entries(self, room: Room) -> Bytes:
+        """Return the memory of all entries that a window has a byte of."""
+        first, end = self._span(room.window)
+        return room.span(first * self.item, end * self.item)
+
+    def finish(self, room: Room) -> None:
+        """Give the sources in a window, complete, their new ids."""
+        if self.values is not None:
+            return
+        count, step = self.sources.shape[0], max(1, self.piece // self.sources.itemsize)
+        pieces = chunks([self.sources], step if isinstance(self.sources, np.memmap) else max(1, count))
         for first, _, (part,) in pieces:
-            native.rename_sources(window, part, first, count, self._threads)
+            native.rename_sources(self._entries(room), part, first, count, self.threads)
 
 
 def place_entries(

@@ -1,8 +1,8 @@
-"""Arrays along nodes, brought into the order of new ids window after window; the sizes of pieces of a reorder."""
+"""Arrays along nodes, moved into the order of new ids; the sizes of pieces of a reorder."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -11,15 +11,16 @@ import numpy as np
 from tiering import native
 from tiering.artifacts.checksum import BLOCK_BYTES
 from tiering.artifacts.file_writer import FileWriter
-from tiering.artifacts.manifest import id_bytes
 from tiering.artifacts.reader import chunks
 from tiering.artifacts.storage import AnyArray, Bytes, aligned_bytes, open_raw
 from tiering.formats.encoded_rows import EncodedTable
 from tiering.formats.feature_rows import CHUNK_BYTES
 from tiering.formats.features import FeatureTable
-from tiering.formats.shape import value_rows
+from tiering.formats.shape import value_bytes, value_rows
 from tiering.formats.tier_rows import TierRows
 from tiering.memory import Budget, available_memory
+from tiering.run.move import Items, MovePlan, Reading, move, plan_moves
+from tiering.run.places import Places, Room
 
 Rows: TypeAlias = FeatureTable | EncodedTable | TierRows
 """Rows in a file, perhaps to be encoded, or such as can be read front to back only."""
@@ -40,7 +41,7 @@ class PieceSizes:
     """Sizes of pieces."""
 
     block: int = BLOCK_BYTES
-    """Bytes of a block of a file: windows are whole blocks, and of nothing a smaller part is held."""
+    """Bytes of a block of a file, of which windows are made: of nothing a smaller part is held."""
     entries: int = 16 << 20  # bytes of a piece in which entries and edge data pass a window
     nodes: int = 1 << 19  # nodes of a piece in which arrays along them pass a window
     node_bytes: int = 64  # bytes that a node of such a piece takes: what is read, twice, and what is made of it
@@ -63,10 +64,6 @@ class PieceSizes:
     def rows(self, row_bytes: int, multiple: int = 1) -> int:
         """Return the rows of a chunk, rounded down to a multiple of `multiple`, at least one multiple."""
         return max(1, self.chunk // row_bytes // multiple) * multiple
-
-    def piece_rows(self, table: Rows) -> int:
-        """Return the rows that pass a window at a time, with a rank each."""
-        return self.rows(moved_bytes(table) + id_bytes(table.rows))
 
     def cached(self, table: Rows) -> bool:
         """Return whether the page cache has room for a table, which lies in one file."""
@@ -93,88 +90,119 @@ def memory_of(array: AnyArray | None) -> int:
     return 0 if array is None or isinstance(array, np.memmap) else array.nbytes
 
 
-def rows_of_blocks(file: FileWriter, blocks: range, row_bytes: int) -> tuple[int, int]:
-    """Return the first row that has a byte in the blocks, and the end."""
-    return file.span(blocks.start)[0] // row_bytes, -(-file.span(blocks.stop - 1)[1] // row_bytes)
+@dataclass(frozen=True)
+class NodeReader:
+    """Values along nodes, or the positions of `numbers` themselves, with the number that each gets."""
+
+    values: AnyArray | None
+    numbers: AnyArray
+    sizes: PieceSizes = SIZES
+
+    @property
+    def item_bytes(self) -> int:
+        """Bytes of a value."""
+        return self.numbers.itemsize if self.values is None else value_bytes(self.values)
+
+    @property
+    def reading(self) -> Reading:
+        """How the values are read."""
+        return node_reading(self.numbers.shape[0], self.item_bytes, self.sizes)
+
+    def read(self, begin: int, end: int) -> Iterator[tuple[Bytes, AnyArray]]:
+        """Yield values and numbers of the nodes [begin, end) in pieces."""
+        most = self.sizes.node_piece // 4 // self.item_bytes  # two are read, with a number each
+        arrays = [self.numbers[begin:end], *([] if self.values is None else [self.values[begin:end]])]
+        for first, stop, (numbers, *values) in chunks(arrays, max(1, min(self.sizes.nodes, most))):
+            own = values[0] if values else np.arange(begin + first, begin + stop, dtype=self.numbers.dtype)
+            yield value_rows(own), np.ascontiguousarray(numbers)
+
+
+def node_reading(count: int, item_bytes: int, sizes: PieceSizes = SIZES) -> Reading:
+    """Return how values of so many nodes are read."""
+    return Reading("passes", min(sizes.node_piece, 4 * count * item_bytes), item_bytes, count)
 
 
 @dataclass(frozen=True)
-class NodeWindows:
-    """Writes files along nodes from arrays in another order, read front to back once for each window of the result."""
+class _Degrees:
+    """Degrees of columns, each at the place behind its column's."""
+
+    indptr: AnyArray
+    columns: AnyArray  # new id of each column
+    sizes: PieceSizes
+
+    @property
+    def reading(self) -> Reading:
+        return node_reading(self.columns.shape[0], 8, self.sizes)
+
+    def read(self, begin: int, end: int) -> Iterator[tuple[Bytes, AnyArray]]:
+        last = int(self.indptr[begin])
+        for _, _, (ends, columns) in chunks(
+            [self.indptr[begin + 1 : end + 1], self.columns[begin:end]], self.sizes.nodes
+        ):
+            degrees = np.diff(ends, prepend=last)
+            last = int(ends[-1])
+            yield value_rows(degrees), columns.astype(np.int64) + 1
+
+
+@dataclass(frozen=True)
+class _Offsets(Items):
+    """Degrees summed up to offsets, window after window."""
+
+    file: FileWriter | None = None
+
+    def finish(self, room: Room) -> None:
+        """Sum up from the last value of an earlier window."""
+        sums, before = room.data.view(np.int64), room.window.begin // 8
+        if before and self.file is not None:
+            sums[0] += open_raw(self.file.path, np.dtype(np.int64), (self.file.nbytes // 8,))[before - 1]
+        np.cumsum(sums, out=sums)
+
+
+@dataclass(frozen=True)
+class NodeArrays:
+    """A writer of files along nodes, in the order of new ids."""
 
     budget: Budget
     sizes: PieceSizes
     threads: int
 
-    def without(self, nbytes: int) -> NodeWindows:
-        """Return windows whose budget is `nbytes` smaller."""
+    def without(self, nbytes: int) -> NodeArrays:
+        """Return a writer whose budget is `nbytes` smaller."""
         return replace(self, budget=self.budget.without(nbytes))
 
-    @property
-    def room(self) -> int:
-        """Bytes left for windows."""
-        return self.budget.left() - self.sizes.node_piece
-
-    def count(self, nbytes: int) -> int:
-        """Return the windows that a file of `nbytes` is made in."""
-        block = self.sizes.block
-        return -(-nbytes // max(block, self.room // block * block))
+    def plan(self, count: int, item_bytes: int) -> MovePlan:
+        """Return how a file of so many values is written."""
+        own = Places.row_by_row(count, item_bytes), node_reading(count, item_bytes, self.sizes)
+        return plan_moves([own], self.budget, "arrays along nodes, in pieces,")
 
     def permuted(self, file: FileWriter, source: AnyArray, old_to_new: AnyArray) -> None:
         """Write `source` in rank order; `old_to_new` is the rank of each of its rows."""
-        whole = value_rows(source)
+        self._move(file, NodeReader(source, old_to_new, self.sizes))
 
-        def fill(first: int, window: Bytes) -> None:
-            for _, (part, ranks) in self._pieces([whole, old_to_new], whole.shape[1]):
-                native.scatter_rows(part, ranks, first, window, self.threads)
+    def fits(self, nbytes: int) -> bool:
+        """Return whether the memory holds an array of so many bytes, beside the pieces of others."""
+        return nbytes + self.sizes.node_piece <= self.budget.left()
 
-        self.make(file, whole.shape[1], fill)
+    def inverted(self, order: AnyArray) -> AnyArray:
+        """Return the inverse of a permutation, in memory."""
+        inverse: AnyArray = aligned_bytes(order.nbytes).view(order.dtype)
+        for positions, ids in NodeReader(None, order, self.sizes).read(0, order.size):
+            native.scatter_rows(positions, ids, 0, value_rows(inverse), self.threads)
+        return inverse
 
-    def inverse(self, file: FileWriter, order: AnyArray) -> AnyArray | None:
-        """Write the inverse of a permutation; return it if it was made at once."""
-
-        def fill(first: int, window: Bytes) -> None:
-            for begin, (ids,) in self._pieces([order], order.itemsize):
-                ranks = np.arange(begin, begin + ids.size, dtype=order.dtype)
-                native.scatter_rows(value_rows(ranks), ids, first, window, self.threads)
-
-        whole = self.make(file, order.itemsize, fill)
-        return None if whole is None else whole.view(order.dtype)
+    def inverse(self, file: FileWriter, order: AnyArray) -> None:
+        """Write the inverse of a permutation."""
+        self._move(file, NodeReader(None, order, self.sizes))
 
     def offsets(self, file: FileWriter, indptr: AnyArray, old_to_new: AnyArray) -> None:
         """Write the offsets of the columns under their new ids; `indptr` is sound."""
+        places = Places.row_by_row(indptr.shape[0], 8)
+        self._fill(file, _Offsets(_Degrees(indptr, old_to_new, self.sizes), places, self.threads, file))
 
-        def fill(first: int, window: Bytes) -> None:
-            """Write degrees behind their columns, and sum them up from the last value of an earlier window."""
-            sums, last = window.reshape(-1).view(np.int64), int(indptr[0])
-            for _, (ends, places) in self._pieces([indptr[1:], old_to_new], 8):
-                degrees = np.diff(ends, prepend=last)
-                last = int(ends[-1])
-                native.scatter_rows(value_rows(degrees), places, first - 1, window, self.threads)
-            if first:
-                sums[0] += open_raw(file.path, np.dtype(np.int64), indptr.shape)[first - 1]
-            np.cumsum(sums, out=sums)
+    def _move(self, file: FileWriter, reader: NodeReader) -> None:
+        places = Places.row_by_row(reader.numbers.shape[0], reader.item_bytes)
+        self._fill(file, Items(reader, places, self.threads))
 
-        self.make(file, 8, fill)
-
-    def _pieces(self, arrays: Sequence[AnyArray], row_bytes: int) -> Iterator[tuple[int, list[AnyArray]]]:
-        """Yield the number of the first entry, and the entries, of every piece of the arrays."""
-        most = self.sizes.node_piece // 4 // row_bytes  # two are read, with a rank each
-        for first, _, parts in chunks(arrays, max(1, min(self.sizes.nodes, most))):
-            yield first, parts
-
-    def make(
-        self, file: FileWriter, row_bytes: int, fill: Callable[[int, Bytes], None],
-        fits: Callable[[range], bool] | None = None,
-    ) -> Bytes | None:  # fmt: skip
-        """Write the missing blocks: ``fill(first, window)`` makes rows; return the window if it was the only one."""
-        for blocks in file.missing_ranges(fits or (lambda blocks: len(blocks) * file.block_bytes <= self.room)):
-            begin, stop = file.span(blocks.start)[0], file.span(blocks.stop - 1)[1]
-            first, end = rows_of_blocks(file, blocks, row_bytes)
-            memory = aligned_bytes((end - first) * row_bytes)
-            fill(first, memory.reshape(-1, row_bytes))
-            file.write(blocks.start, memory[begin - first * row_bytes : stop - first * row_bytes])
-            if stop - begin == file.nbytes:
-                return memory
-            del memory  # before the next is taken
-        return None
+    def _fill(self, file: FileWriter, items: Items) -> None:
+        plan = plan_moves([(items.places, items.reader.reading)], self.budget, f"{file.path.name}, in pieces,")
+        move([items], [file], plan, file.path.with_name(f"{file.path.name}.pieces"), file.path.name)

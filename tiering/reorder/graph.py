@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from tiering.artifacts.artifact import Artifact
-from tiering.artifacts.file_writer import appending_memory
 from tiering.artifacts.manifest import id_bytes
 from tiering.artifacts.storage import AnyArray, open_raw
 from tiering.artifacts.writer import ArtifactWriter
@@ -24,14 +23,16 @@ from tiering.formats.scores import Scores
 from tiering.formats.user_arrays import UserArray
 from tiering.memory import Budget, parse_memory
 from tiering.reorder.adjacency import OldRelation, write_relation
-from tiering.reorder.arrays import SIZES, NodeWindows, PieceSizes, memory_of
-from tiering.reorder.plan import ReorderStep, inverse_kept, reorder_steps
+from tiering.reorder.arrays import SIZES, NodeArrays, PieceSizes, memory_of
+from tiering.reorder.plan import ReorderStep, inverse_kept, own_carrier, reorder_steps
 from tiering.reorder.rank import NodeOrders, first_digests
-from tiering.reorder.rows import PermutedRows
-from tiering.reorder.rows.tasks import write_tables
+from tiering.reorder.table_reader import TableReader
 from tiering.reorder.tasks.order import write_order as write_order_by_tasks
 from tiering.reorder.tasks.relabel import write_relation as write_by_tasks
+from tiering.reorder.tasks.rows import write_tables
 from tiering.run.job import Carrier
+from tiering.run.move import Items, move, plan_moves
+from tiering.run.places import Places
 from tiering.text.progress import progress
 from tiering.text.units import parse_threads
 from tiering.version import __version__
@@ -77,40 +78,44 @@ def reorder_graph(
 
     Cost: the entries of a relation are read front to back, once for each window of the result that fits the memory, so
     once where all of it does (`RelabelSizes.in_memory`: 4 bytes per edge, 8 per destination node, 4 per source node);
-    the same for each array of edge data and of the nodes. Feature rows come into order as `tiering.reorder.rows` says.
+    the same for each array of edge data and of the nodes. Feature rows come into order as `tiering.run.move` says.
 
     `InputError`: a feature file changed since the import. `FormatError`: an offset or an id is out of range.
     `BudgetError`: the memory is less than `RelabelSizes.minimum` of a relation.
     """
-    windows, first = NodeWindows(parse_memory(memory), sizes or SIZES, parse_threads(threads)), first or {}
+    arrays, first = NodeArrays(parse_memory(memory), sizes or SIZES, parse_threads(threads)), first or {}
     tables = checked_tables(graph) if features else {}
     inputs = {"graph": graph.digest, "scores": scores.digest, **first_digests(first)}
     provenance: dict[str, Any] = {"stage": "reorder", "options": {"features": features}, "inputs": inputs}
     identity = {**provenance, "inputs": {**inputs, **table_states(tables)}}
-    orders, drawn = NodeOrders(graph, scores, windows, first), scores.train_nodes()
+    orders, drawn = NodeOrders(graph, scores, arrays, first), scores.train_nodes()
     with (
         ArtifactWriter(out, "graph", force=force, identity=identity, reads=(graph, scores)) as writer,
         progress(graph.num_edges(), "reorder", "edge", scale=True) as bar,
+        ExitStack() as stack,
     ):
         order, maps = writer.part("order", "order"), dict[str, RankMaps]()
-        for step in reorder_steps(graph, tables, first, carrier):
+        own = own_carrier(arrays.budget, arrays.threads)
+        if own is not None:
+            stack.enter_context(own)
+        for step in reorder_steps(graph, tables, first, carrier, arrays.budget, own):
             if step.kind == "order":
                 maps[step.key] = write_order(order, orders, step.key, step.carrier)
                 if len(maps) == len(graph.node_types):
                     _commit_order(order, orders, provenance)
             elif step.kind == "relation":
                 with graph_errors(graph, step.key):
-                    _write_relation(writer, graph, step, maps, windows)
+                    _write_relation(writer, graph, step, maps, arrays)
                 bar.update(graph.num_edges(step.key))
             elif step.kind == "nodes":
                 maps[step.key].ranks = maps[step.key].old_to_new  # the memory of the inverse is for rows now
-                write_nodes(writer, graph, step.key, maps[step.key], windows, drawn.get(step.key))
+                write_nodes(writer, graph, step.key, maps[step.key], arrays, drawn.get(step.key))
             else:
                 part = writer.part("features", "features")
                 if step.carrier is not None:
                     write_tables(step.carrier.job(part), part, graph, tables, str(order.path))
                 else:
-                    _write_features(part, tables, maps, windows, writer.path / "scratch", sizes)
+                    _write_features(part, tables, maps, arrays, writer.path / "scratch")
                 made = {t: table.entry(row_order="rank", offset=0, file=f"tables/{t}") for t, table in tables.items()}
                 part.commit({"tables": made}, provenance)
         if not tables and graph.features is not None:
@@ -118,6 +123,8 @@ def reorder_graph(
         if (names := graph.part("names")) is not None:
             writer.adopt(names, "names")  # by original id, as before
         writer.commit(_describe(graph, drawn), provenance, requires=graph.manifest.requires)
+        if own is not None:
+            own.finish()
     return Graph.open(writer.out)
 
 
@@ -139,43 +146,36 @@ def _commit_order(part: ArtifactWriter, orders: NodeOrders, provenance: dict[str
 
 
 def _write_relation(
-    writer: ArtifactWriter, graph: Graph, step: ReorderStep, maps: Mapping[str, RankMaps], windows: NodeWindows
+    writer: ArtifactWriter, graph: Graph, step: ReorderStep, maps: Mapping[str, RankMaps], arrays: NodeArrays
 ) -> None:
     folder, data = relation_folder(step.key), graph.edge_data(step.key)
     if step.carrier is None:
         ranks = maps[step.key[2]].ranks, maps[step.key[0]].ranks
-        write_relation(writer, folder, OldRelation(*graph.csc(step.key), data, *ranks), windows)
+        write_relation(writer, folder, OldRelation(*graph.csc(step.key), data, *ranks), arrays)
     elif not writer.has(*(f"{folder}/{name}" for name in ("indptr", "indices", *data))):
         write_by_tasks(step.carrier.job(writer), writer, graph, step.key, str(writer.path / "order"))
 
 
 def _write_features(
-    part: ArtifactWriter, tables: Mapping[str, FeatureTable], maps: Mapping[str, RankMaps], windows: NodeWindows,
-    scratch: Path, sizes: PieceSizes | None,
+    part: ArtifactWriter, tables: Mapping[str, FeatureTable], maps: Mapping[str, RankMaps], nodes: NodeArrays,
+    scratch: Path,
 ) -> None:  # fmt: skip
     """Write the rows of every table in rank order; space for all is reserved before the first row is read."""
-    total = sum(table.bytes for table in tables.values())
-    with ExitStack() as stack, progress(total, "features", "B", scale=True) as bar:
-        files = {
-            node_type: stack.enter_context(part.file(f"tables/{node_type}", table.dtype, (table.rows, table.dim)))
-            for node_type, table in tables.items()
-        }
-        for node_type, table in tables.items():
-            order, file = maps[node_type], files[node_type]
-            start = file.done // table.row_bytes
-            bar.update(start * table.row_bytes)
-            with PermutedRows(
-                table, order.new_to_old, order.old_to_new, budget=windows.budget.without(appending_memory(table.bytes)),
-                scratch=scratch, threads=windows.threads, sizes=sizes,
-            ) as rows:  # fmt: skip
-                for first, chunk in rows.chunks(start, table.rows):
-                    file.append(chunk, first * table.row_bytes)
-                    bar.update(chunk.nbytes)
+    with ExitStack() as stack:
+        files, moves = [], []
+        for number, (name, table) in enumerate(tables.items()):
+            files.append(stack.enter_context(part.file(f"tables/{name}", table.dtype, (table.rows, table.dim))))
+            both = maps[name].new_to_old, maps[name].old_to_new
+            reader = TableReader(table, both, nodes.threads, nodes.sizes)
+            if table.bytes:
+                moves.append(Items(reader, Places.row_by_row(table.rows, table.row_bytes, number), nodes.threads))
+        plan = plan_moves([(one.places, one.reader.reading) for one in moves], nodes.budget, "rows, in pieces,")
+        move(moves, files, plan, scratch, "features")
 
 
 def write_order(part: ArtifactWriter, orders: NodeOrders, node_type: str, carrier: Carrier | None) -> RankMaps:
     """Write the order of a type, its inverse and its scores by rank; files that are there already stay."""
-    count, windows = orders.graph.num_nodes(node_type), orders.windows
+    count, arrays = orders.graph.num_nodes(node_type), orders.arrays
     new_to_old, old_to_new, score = (f"nodes/{node_type}/{name}" for name in ("new_to_old", "old_to_new", "score"))
     if carrier is not None:
         if not part.has(new_to_old, old_to_new, score):
@@ -186,13 +186,18 @@ def write_order(part: ArtifactWriter, orders: NodeOrders, node_type: str, carrie
     if not part.has(old_to_new):
         if order is None:
             order = open_raw(part.path / new_to_old, np.dtype(f"i{id_bytes(count)}"), (count,))
-        with part.file(old_to_new, order.dtype.name, order.shape) as file:
-            inverse = windows.without(memory_of(order)).inverse(file, order)
+        others = arrays.without(memory_of(order))
+        if others.fits(order.nbytes):
+            inverse = others.inverted(order)
+            part.put(old_to_new, inverse)
+        else:
+            with part.file(old_to_new, order.dtype.name, order.shape) as file:
+                others.inverse(file, order)
     del order  # before the scores are read
-    if inverse is not None and not inverse_kept(len(orders.graph.node_types), inverse.nbytes, windows.budget):
+    if inverse is not None and not inverse_kept(len(orders.graph.node_types), inverse.nbytes, arrays.budget):
         inverse = None
     maps = RankMaps.open(part, node_type, count, inverse)
-    _write_array(part, score, orders.scores, f"nodes/{node_type}/feature", maps, windows)
+    _write_array(part, score, orders.scores, f"nodes/{node_type}/feature", maps, arrays)
     return maps
 
 
@@ -212,7 +217,7 @@ def _write_pieces(part: ArtifactWriter, name: str, count: int, pieces: Iterator[
 
 
 def _write_array(
-    to: ArtifactWriter, name: str, source: Artifact, source_name: str, maps: RankMaps, windows: NodeWindows
+    to: ArtifactWriter, name: str, source: Artifact, source_name: str, maps: RankMaps, arrays: NodeArrays
 ) -> None:
     """Write the array `source_name` of `source` in rank order, unless the file is there already."""
     entry = source.manifest.files[source_name]
@@ -222,11 +227,11 @@ def _write_array(
         to.put(name, source.manifest.array(source_name), entry.dtype)
         return
     with to.file(name, entry.dtype, entry.shape) as file:
-        windows.without(memory_of(maps.ranks)).permuted(file, source.manifest.array(source_name), maps.ranks)
+        arrays.without(memory_of(maps.ranks)).permuted(file, source.manifest.array(source_name), maps.ranks)
 
 
 def write_nodes(
-    writer: ArtifactWriter, graph: Graph, node_type: str, maps: RankMaps, windows: NodeWindows,
+    writer: ArtifactWriter, graph: Graph, node_type: str, maps: RankMaps, arrays: NodeArrays,
     train: np.ndarray[Any, Any] | None = None,
 ) -> None:  # fmt: skip
     """Write every array of a node type: splits hold ids, which are mapped in place; all others run along the nodes.
@@ -238,10 +243,10 @@ def write_nodes(
     splits |= {} if train is None else {f"{folder}split-train": train}
     for name in sorted({*graph.manifest.files, *splits}):
         if name.startswith(folder) and name not in splits:
-            _write_array(writer, name, graph, name, maps, windows)
+            _write_array(writer, name, graph, name, maps, arrays)
         elif name in splits and not writer.has(name):
             ids = splits[name]
             with writer.file(name, "int64", ids.shape) as file:
                 for begin in range(0, ids.shape[0], SPLIT_CHUNK):
-                    new = take(maps.old_to_new, ids[begin : begin + SPLIT_CHUNK], windows.threads)
+                    new = take(maps.old_to_new, ids[begin : begin + SPLIT_CHUNK], arrays.threads)
                     file.append(new.astype(np.int64, copy=False))

@@ -14,14 +14,20 @@ from tiering.formats.features import FeatureTable
 from tiering.formats.shape import EdgeShape, GraphShape, SizedGraph
 from tiering.memory import Budget
 from tiering.reorder.adjacency import PIECES, RelabelSizes
-from tiering.reorder.arrays import SIZES, NodeWindows
+from tiering.reorder.arrays import SIZES, NodeArrays, node_reading
 from tiering.reorder.rank import nodes_per_run, sort_bytes
-from tiering.reorder.rows import minimum_memory, plan_rows
-from tiering.reorder.rows.tasks import tables_task_bytes
+from tiering.reorder.table_reader import disk_read, reading_of
 from tiering.reorder.tasks.order import NODE_BYTES
-from tiering.reorder.tasks.relabel import task_bytes
+from tiering.reorder.tasks.relabel import task_bytes, value_sizes
+from tiering.reorder.tasks.rows import tables_task_bytes
 from tiering.run.job import Carrier
+from tiering.run.move import MAX_PASSES, Reading, least_memory, plan_moves
+from tiering.run.options import ClusterOptions
+from tiering.run.places import Places
 from tiering.run.plan import StageEstimate, StepEstimate, base_memory
+
+_LEAST_TASK = 64 << 20  # bytes of a task that cuts lists
+_TASK_MEMORY = 2 * BLOCK_BYTES + appending_memory(1 << 62)  # beside these bytes: new ids of sources, a file
 
 
 class ReorderStep(NamedTuple):
@@ -33,10 +39,22 @@ class ReorderStep(NamedTuple):
     carrier: Carrier | None = None  # cuts it into tasks; ``None``: this process takes it
 
 
+def own_carrier(budget: Budget, threads: int) -> Carrier | None:
+    """Return the carrier of relations that this process cuts into tasks of its own; none where memory is small."""
+    memory = budget.left() - _TASK_MEMORY
+    if memory < _LEAST_TASK:
+        return None
+    return Carrier(ClusterOptions(task_memory=memory, workers=1, threads=threads), memory=budget)
+
+
 def reorder_steps(
-    graph: SizedGraph, tables: Mapping[str, FeatureTable], pinned: Collection[str], carrier: Carrier | None
-) -> Iterator[ReorderStep]:
-    """Yield the steps in the order of the run; `tables` are written again, no tasks rank node types of `pinned`."""
+    graph: SizedGraph, tables: Mapping[str, FeatureTable], pinned: Collection[str], carrier: Carrier | None,
+    budget: Budget, own: Carrier | None,
+) -> Iterator[ReorderStep]:  # fmt: skip
+    """Yield the steps in the order of the run; `tables` are written again, no tasks rank node types of `pinned`.
+
+    Without a `carrier`, `own` cuts relations that would be read more than `MAX_PASSES` times.
+    """
 
     def cut(kind: str, key: Any, nbytes: int) -> ReorderStep:
         return ReorderStep(kind, key, nbytes, carrier if carrier is not None and carrier.uses_tasks(nbytes) else None)
@@ -44,7 +62,12 @@ def reorder_steps(
     for name in graph.node_types:
         yield cut("order", name, 0 if name in pinned else graph.num_nodes(name) * NODE_BYTES)
     for relation in graph.relations:
-        yield cut("relation", relation, task_bytes(graph, relation) if graph.num_edges(relation) else 0)
+        edges, nbytes = graph.num_edges(relation), task_bytes(graph, relation)
+        step = cut("relation", relation, nbytes if edges else 0)
+        source, destination = graph.num_nodes(relation[0]), graph.num_nodes(relation[2])
+        sizes = RelabelSizes(edges, source, destination, value_sizes(graph, relation))
+        many = carrier is None and sizes.passes(budget) > MAX_PASSES
+        yield step._replace(nbytes=nbytes, carrier=own) if many else step
     for name in graph.node_types:
         yield ReorderStep("nodes", name)
     if tables:
@@ -58,7 +81,7 @@ def inverse_kept(num_types: int, nbytes: int, budget: Budget) -> int:
 
 
 def _in_words(windows: int) -> str:
-    return "in memory" if windows <= 1 else f"{windows} windows"
+    return "one pass" if windows <= 1 else f"{windows} passes"
 
 
 @dataclass(frozen=True)
@@ -67,7 +90,7 @@ class ReorderPlan:
 
     `uncached`: the share of the scores that the page cache does not hold. `pinned`: node types of which the user puts
     some nodes first. Memory: both maps of a type while they are made; per relation `RelabelSizes.in_memory`, or what
-    the budget leaves; for arrays of the nodes a window, and for features that of `tiering.reorder.rows`.
+    the budget leaves; for arrays of the nodes a window, and for features that of `tiering.run.move`.
     """
 
     shape: GraphShape
@@ -81,7 +104,9 @@ class ReorderPlan:
         if carrier is None:
             self.require_memory(features)
         shape, tables = self.shape, self.shape.tables if features else {}
-        steps = [made for step in reorder_steps(shape, tables, self.pinned, carrier) for made in self.estimates(step)]
+        own = own_carrier(self.budget, self.threads)
+        planned = reorder_steps(shape, tables, self.pinned, carrier, self.budget, own)
+        steps = [made for step in planned for made in self.estimates(step)]
         left = shape.graph_bytes() + shape.order_bytes() + sum(table.bytes for table in tables.values())
         held = base_memory(self.budget)
         return StageEstimate("reorder", out, tuple(steps), {out: left}, held=held, threads=self.threads)
@@ -89,11 +114,27 @@ class ReorderPlan:
     def least_memory(self, features: bool) -> int:
         """Return the least bytes with which relations, rows, scores and other arrays of the nodes can be reordered."""
         relations = [self._sizes(edges).minimum() for edges in self.shape.edges]
-        tables = self.shape.tables.values() if features else ()
-        rows = [minimum_memory(table, False) + appending_memory(table.bytes) for table in tables]
-        nodes = [max(8 * node.num_nodes, 0, *node.arrays.values()) for node in self.shape.nodes.values()]
-        arrays = [min(nbytes, SIZES.block) + min(SIZES.node_piece, 4 * nbytes) for nbytes in nodes]
-        return max([*relations, *rows, *arrays], default=0)
+        nodes = [self._along(count, item) for count, item in self._node_items()]
+        return max([*relations, least_memory([*nodes, *(self._rows() if features else ())])])
+
+    def _node_items(self) -> Iterator[tuple[int, int]]:
+        """Yield number and bytes of the values in the arrays along nodes."""
+        for node in self.shape.nodes.values():
+            yield node.num_nodes, 8
+            for key, nbytes in node.arrays.items():
+                if node.num_nodes and not key.startswith("split-"):
+                    yield node.num_nodes, nbytes // node.num_nodes
+
+    def _along(self, count: int, item_bytes: int) -> tuple[Places, Reading]:
+        return Places.row_by_row(count, item_bytes), node_reading(count, item_bytes)
+
+    def _rows(self) -> list[tuple[Places, Reading]]:
+        """Return what becomes of the feature tables."""
+        tables = (table for table in self.shape.tables.values() if table.bytes)
+        return [
+            (Places.row_by_row(table.rows, table.row_bytes, number), reading_of(table, False))
+            for number, table in enumerate(tables)
+        ]
 
     def require_memory(self, features: bool) -> None:
         """Raise `BudgetError` unless the memory suffices for every step of a reorder."""
@@ -153,8 +194,8 @@ class ReorderPlan:
         """Return the bytes of the inverse order, if it stays in memory after it was made."""
         return inverse_kept(len(self.shape.nodes), self._map_bytes(node_type), self.budget)
 
-    def _windows(self, nbytes: int) -> NodeWindows:
-        return NodeWindows(self.budget.without(nbytes), SIZES, self.threads)
+    def _arrays(self, nbytes: int) -> NodeArrays:
+        return NodeArrays(self.budget.without(nbytes), SIZES, self.threads)
 
     def _order(self, node_type: str) -> Iterator[StepEstimate]:
         """Yield the nodes by score, the order with its inverse, and the score by rank."""
@@ -166,13 +207,15 @@ class ReorderPlan:
             memory, passes, how = self.budget.left(), 2 + pieces, f"{pieces} pieces"
         read = round(passes * 8 * count * self.uncached)
         yield StepEstimate(f"rank {node_type}", how, memory=memory, disk_read=read, amount=count, unit="node")
-        whole = not mask_bytes and together >= count
-        windows = self._windows(one if whole else 0)  # whole: in memory, not read back
-        number = windows.count(one)
+        held = one if not mask_bytes and together >= count else 0  # the order in memory, not read back
+        arrays, how = self._arrays(held), "in memory"
+        memory, passes, scratch = held + one + min(SIZES.node_piece, 4 * one), 1, 0
+        if not arrays.fits(one):
+            (cost,) = arrays.plan(count, id_bytes(count)).costs
+            how, memory, passes, scratch = cost.how, held + cost.memory, cost.passes, cost.scratch
         yield StepEstimate(
-            f"order of {node_type}", _in_words(number), disk_read=0 if whole else one * number, disk_written=2 * one,
-            memory=(one if whole else min(SIZES.node_piece, 4 * one)) + min(one, max(SIZES.block, windows.room)),
-            amount=count, unit="node",
+            f"order of {node_type}", how, memory=memory, disk_read=0 if held else one * passes, disk_written=2 * one,
+            disk_scratch=scratch, amount=count, unit="node",
         )  # fmt: skip
         yield self._array(f"score of {node_type}", node_type, 8 * count, self._inverse(node_type), self.uncached)
 
@@ -187,13 +230,12 @@ class ReorderPlan:
 
     def _array(self, name: str, node_type: str, nbytes: int, inverse: int, uncached: float) -> StepEstimate:
         """Return the step of an array along the nodes of a type; `inverse` bytes of ranks are in memory."""
-        windows = self._windows(inverse)
-        number = windows.count(nbytes)
+        count = self.shape.num_nodes(node_type)
+        (cost,) = self._arrays(inverse).plan(count, nbytes // max(1, count)).costs
+        read = round(nbytes * uncached) + (0 if inverse else self._map_bytes(node_type))
         return StepEstimate(
-            name, _in_words(number), amount=number * self.shape.num_nodes(node_type), unit="row",
-            memory=inverse + min(nbytes, max(SIZES.block, windows.room)) + min(SIZES.node_piece, 4 * nbytes),
-            disk_read=number * (round(nbytes * uncached) + (0 if inverse else self._map_bytes(node_type))),
-            disk_written=nbytes,
+            name, cost.how, amount=cost.passes * count, unit="row", memory=inverse + cost.memory,
+            disk_read=cost.passes * read, disk_written=nbytes, disk_scratch=cost.scratch,
         )  # fmt: skip
 
     def relation(self, edges: EdgeShape) -> Iterator[StepEstimate]:
@@ -217,25 +259,22 @@ class ReorderPlan:
         """Return the step of a file along the entries, made in windows; columns count as equally long."""
         written = sizes.num_edges * item
         maps, offsets = sizes.resident_bytes(self.budget, inverse, indices)
-        columns = 0 if offsets else sizes.num_dst
-        per_block = BLOCK_BYTES + item + 8 * columns * min(1.0, BLOCK_BYTES / max(1, written))
-        blocks = -(-written // BLOCK_BYTES)
-        count = -(-blocks // max(1, int(sizes.room(self.budget, inverse, indices) // per_block)))
-        window = min(written, -(-written // max(1, count) // BLOCK_BYTES) * BLOCK_BYTES)
+        window, starts = sizes.windows(self.budget, inverse, item, indices=indices)
+        count = -(-written // max(1, window))
         pieces = PIECES * sizes.piece if uncached else 0
-        again = max(0, sizes.parts()[0] - inverse) + 8 * columns if indices else 0
+        again = max(0, sizes.parts()[0] - inverse) + (0 if offsets else 8 * sizes.num_dst) if indices else 0
         return StepEstimate(
-            name, _in_words(count), memory=maps + offsets + pieces + window + 8 * -(-columns // max(1, count)),
+            name, _in_words(count), memory=maps + offsets + pieces + window + starts,
             disk_read=round(count * written * uncached) + again, disk_written=written,
             amount=count * sizes.num_edges, unit="edge",
         )  # fmt: skip
 
     def _features(self) -> Iterator[StepEstimate]:
-        """Yield the feature tables in rank order, written in pieces in the background."""
-        for name, table in self.shape.tables.items():
-            rows = plan_rows(table, False, self.budget.without(appending_memory(table.bytes)))
+        """Yield the feature tables in rank order."""
+        tables = {name: table for name, table in self.shape.tables.items() if table.bytes}
+        costs = plan_moves(self._rows(), self.budget, "rows, in pieces,").costs
+        for (name, table), cost in zip(tables.items(), costs, strict=True):
             yield StepEstimate(
-                f"features of {name}", rows.how, memory=rows.memory + appending_memory(table.bytes),
-                disk_read=rows.disk_read(table), disk_written=table.bytes, disk_scratch=rows.bytes_scratch,
-                amount=table.rows, unit="row",
+                f"features of {name}", cost.how, memory=cost.memory, disk_read=disk_read(table, cost),
+                disk_written=table.bytes, disk_scratch=cost.scratch, amount=table.rows, unit="row",
             )  # fmt: skip

@@ -18,7 +18,7 @@ from tiering.formats.scores import Scores
 from tiering.formats.shape import SizedGraph
 from tiering.formats.user_arrays import UserArray, UserValues, read_user_arrays
 from tiering.memory import Budget
-from tiering.reorder.arrays import SIZES, NodeWindows, PieceSizes
+from tiering.reorder.arrays import SIZES, NodeArrays, PieceSizes
 from tiering.run.grid import Int64Array
 
 Ids = AnyArray
@@ -108,31 +108,31 @@ class NodeOrders:
 
     graph: Graph
     scores: Scores
-    windows: NodeWindows
+    arrays: NodeArrays
     first: Mapping[str, UserArray]
 
     def pieces(self, node_type: str) -> Iterator[Ids]:
         """Yield the order in one piece, or in as many as ranking within the budget takes, after the nodes put first."""
         first, count = self.first.get(node_type), self.graph.num_nodes(node_type)
         if first is None:
-            yield from self._by_score(node_type, self.windows)
+            yield from self._by_score(node_type, self.arrays)
             return
         for _, _, (ids,) in chunks([first.values], CHUNK_FIRST):
             yield ids.astype(f"i{id_bytes(count)}")
-        self.windows.budget.require(count, f"marks of the nodes of type {node_type!r} that come first")
+        self.arrays.budget.require(count, f"marks of the nodes of type {node_type!r} that come first")
         marked = _first_mask(first, count)
-        for ids in self._by_score(node_type, self.windows.without(count)):
+        for ids in self._by_score(node_type, self.arrays.without(count)):
             yield ids[~marked[ids]]
 
-    def _by_score(self, node_type: str, windows: NodeWindows) -> Iterator[Ids]:
-        count, threads = self.graph.num_nodes(node_type), windows.threads
-        together = nodes_per_run(node_type, count, threads, windows.budget, windows.sizes)
+    def _by_score(self, node_type: str, arrays: NodeArrays) -> Iterator[Ids]:
+        count, threads = self.graph.num_nodes(node_type), arrays.threads
+        together = nodes_per_run(node_type, count, threads, arrays.budget, arrays.sizes)
         try:
             values = self.scores.values(node_type)
             if together >= count:
                 yield _sorted(values, threads)
             else:
-                yield from ScoreRanges(values, together, threads, windows.sizes).pieces()
+                yield from ScoreRanges(values, together, threads, arrays.sizes).pieces()
         except TieringError:
             raise
         except ValueError as error:

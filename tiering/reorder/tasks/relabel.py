@@ -74,12 +74,15 @@ def task_bytes(graph: SizedGraph, relation: Relation) -> int:
     return graph.num_edges(relation) * _edge_bytes(graph, relation) + graph.num_nodes(relation[2]) * _COLUMN_BYTES
 
 
-def _edge_bytes(graph: SizedGraph, relation: Relation) -> int:
+def value_sizes(graph: SizedGraph, relation: Relation) -> tuple[int, ...]:
+    """Return the bytes of a value of each array along the edges of a relation."""
     if isinstance(graph, Graph):
-        items = [value_bytes(values) for values in graph.edge_data(relation).values()]
-    else:
-        items = list(next(edges for edges in graph.edges if edges.relation == relation).values.values())
-    return 2 * max(id_bytes(graph.num_nodes(relation[0])), *items, 0)
+        return tuple(value_bytes(values) for values in graph.edge_data(relation).values())
+    return tuple(next(edges for edges in graph.edges if edges.relation == relation).values.values())
+
+
+def _edge_bytes(graph: SizedGraph, relation: Relation) -> int:
+    return 2 * max(id_bytes(graph.num_nodes(relation[0])), *value_sizes(graph, relation), 0)
 
 
 def _count_edges(indptr: AnyArray, new: AnyArray, threads: int) -> Int64Array:

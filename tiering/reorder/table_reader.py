@@ -1,0 +1,107 @@
+"""Feature rows on their way to the order of ranks: how a table is read, and its rows as items that are moved.
+
+``in order``: the table lies in rank order. ``gather``: the page cache has room for it, and rows are taken one by one.
+``passes``: it is read front to back, once for each group of windows, or once where rows are cut by window first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tiering import native
+from tiering.artifacts.reader import bytes_on_disk, chunks, prefetch, uncached_bytes
+from tiering.artifacts.storage import AnyArray, Bytes
+from tiering.formats.encoded_rows import EncodedTable
+from tiering.formats.feature_rows import map_rows
+from tiering.formats.features import FeatureTable
+from tiering.formats.tier_rows import TierRows
+from tiering.reorder.arrays import SIZES, PieceSizes, Rows, moved_bytes, source_of
+from tiering.run.move import MoveCost, Reading
+
+_NUMBER_BYTES = 48  # memory per row of a piece: its rank, its place, and what the place is computed from
+_PIECES = 3  # pieces in memory: one is used, the next is read into a buffer of its own, or encoded
+
+
+def reading_of(table: Rows, in_order: bool, sizes: PieceSizes | None = None, made_bytes: int = 0) -> Reading:
+    """Return how the rows of a table are read; `in_order`: it lies in the order of its ranks.
+
+    `made_bytes`: of a row that is converted after it was read.
+    """
+    sizes = sizes or SIZES
+    how = "in order" if in_order else "gather" if sizes.cached(table) else "passes"
+    row = max(moved_bytes(table), made_bytes)
+    memory = _PIECES * min(table.rows, _step(table, sizes, made_bytes)) * (row + _NUMBER_BYTES)
+    if isinstance(table, TierRows):
+        memory += table.pieces_memory(_step(table, sizes, made_bytes))
+    return Reading(how, memory, row, table.rows)
+
+
+def _step(table: Rows, sizes: PieceSizes, made_bytes: int) -> int:
+    return sizes.rows(max(moved_bytes(table), made_bytes) + _NUMBER_BYTES)
+
+
+def disk_read(table: Rows, cost: MoveCost) -> int:
+    """Return the bytes read from disk, shuffle files apart: of a table that is cached none."""
+    source = source_of(table)
+    if not isinstance(source, FeatureTable):
+        return cost.passes * source.disk_bytes
+    if not source.path.exists():  # it will have been written past the page cache
+        return cost.passes * source.bytes
+    rows = map_rows(source, random=False)
+    return uncached_bytes(rows) if cost.how == "gather" else cost.passes * bytes_on_disk([rows])
+
+
+@dataclass(frozen=True)
+class TableReader:
+    """The rows of a table with their ranks."""
+
+    table: Rows
+    maps: tuple[AnyArray, AnyArray] | None  # row of each rank, and rank of each row; none: it lies in rank order
+    threads: int = 1
+    sizes: PieceSizes | None = None
+    convert: Callable[[Bytes], AnyArray] | None = None  # what becomes of rows that were read
+    made_bytes: int = 0  # bytes of a row that was converted
+
+    @property
+    def reading(self) -> Reading:
+        """How the rows are read."""
+        return reading_of(self.table, self.maps is None, self.sizes, self.made_bytes)
+
+    def read(self, begin: int, end: int) -> Iterator[tuple[Bytes, AnyArray]]:
+        """Yield rows and ranks in pieces: of the ranks [begin, end), or with ``passes`` of those rows of the table."""
+        table, step = self.table, _step(self.table, self.sizes or SIZES, self.made_bytes)
+        for first, rows, *numbers in self._pieces(begin, end, step):
+            if isinstance(table, EncodedTable):
+                rows = table.encode(rows, first, self.threads)
+            if self.convert is not None:
+                rows = np.ascontiguousarray(self.convert(rows)).view(np.uint8).reshape(len(rows), -1)
+            yield rows, np.arange(first, first + len(rows)) if not numbers else numbers[0]
+
+    def _pieces(self, begin: int, end: int, step: int) -> Iterator[tuple[Any, ...]]:
+        """Yield the first row, rows as the source has them, and their ranks unless these follow each other."""
+        source, how, ranks = source_of(self.table), self.reading.how, [] if self.maps is None else [self.maps[1]]
+        if not isinstance(source, FeatureTable):
+            for first, rows in source.pieces(step, begin):
+                stop = min(end, first + len(rows))
+                yield first, rows[: stop - first], *(np.ascontiguousarray(own[first:stop]) for own in ranks)
+                if stop == end:
+                    return
+            return
+        mapped = map_rows(source, random=how == "gather")
+        if how != "gather" or self.maps is None:
+            for first, _, (rows, *numbers) in chunks([mapped[begin:end], *(own[begin:end] for own in ranks)], step):
+                yield begin + first, np.ascontiguousarray(rows), *map(np.ascontiguousarray, numbers)
+            return
+        new_to_old: Any = self.maps[0]
+
+        def gather(first: int) -> tuple[int, Bytes]:
+            ids = new_to_old[first : min(end, first + step)]
+            rows = np.empty((ids.size, source.row_bytes), np.uint8)
+            native.gather_rows(mapped, ids, rows, self.threads)
+            return first, rows
+
+        yield from prefetch(gather, range(begin, end, step))

@@ -1,0 +1,322 @@
+"""Move items in this process to places in files that are known before the items are read.
+
+A window is a run of whole blocks of a file. The windows that fit the memory are filled together while the items pass,
+once for each such group; beyond `MAX_PASSES` groups the items are first cut by window into shuffle files, so that
+nothing is read once per window without limit. Windows are written in their places: a stopped run goes on by blocks.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from tiering.artifacts import checksum
+from tiering.artifacts.file_writer import FileWriter
+from tiering.artifacts.storage import AnyArray, Bytes, aligned_bytes
+from tiering.memory import Budget
+from tiering.run.pieces import ShuffleFile, ShuffleFileWriter, fresh, read_partition
+from tiering.run.places import Places, Room, Window
+from tiering.run.store import Store
+from tiering.text.progress import progress
+
+MAX_PASSES = 3  # groups up to which items pass once for each: cutting them writes and reads them once more
+_COPIES = 4  # of a chunk that is cut: read, sorted, written, and numbers beside them
+_AHEAD = 3  # groups in memory where items are read in the order of their places: one is filled, two are written
+_AHEAD_BLOCKS = 4  # blocks of such a group, for each file that takes turns: they are written by as many threads
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How items are read: in the order of their places, or as they lie."""
+
+    how: str  # ``in order``, ``gather`` or, as they lie, ``passes``
+    memory: int  # bytes held while they are read
+    item_bytes: int = 0  # bytes of an item on its way
+    items: int = 0
+
+    @property
+    def ordered(self) -> bool:
+        """Whether the items of some windows are read alone."""
+        return self.how != "passes"
+
+
+class Reader(Protocol):
+    """Items and their numbers, ranks of rows."""
+
+    @property
+    def reading(self) -> Reading:
+        """How items are read."""
+
+    def read(self, begin: int, end: int) -> Iterator[tuple[Bytes, AnyArray]]:
+        """Yield items in pieces: those of the numbers [begin, end) where they are read in order, else of the input."""
+
+
+class Move(Protocol):
+    """What fills windows."""
+
+    @property
+    def reach(self) -> int:
+        """Bytes of an item but one."""
+
+    def fills(self, window: Window) -> bool:
+        """Return whether a window has some of the items."""
+
+    def read(self, windows: Sequence[Window]) -> Iterator[Any]:
+        """Yield pieces of the input, of which windows need some."""
+
+    def place(self, piece: Any, room: Room) -> None:
+        """Copy to a window what it has of a piece."""
+
+    def finish(self, room: Room) -> None:
+        """Complete a window that has all of its items."""
+
+
+@dataclass(frozen=True)
+class Items:
+    """Items of one length, with the number of each: feature rows, arrays along nodes."""
+
+    reader: Reader
+    places: Places
+    threads: int = 1
+
+    @property
+    def reach(self) -> int:
+        """Bytes of an item but one."""
+        return self.places.item_bytes - 1
+
+    def fills(self, window: Window) -> bool:
+        """Return whether a window has some of the items."""
+        low, high = self.places.items(window)
+        return low < high
+
+    def read(self, windows: Sequence[Window]) -> Iterator[tuple[Bytes, AnyArray]]:
+        """Yield items with their places: all, or where they are read in order those of the windows."""
+        if not self.reader.reading.ordered:
+            spans = [(0, self.reader.reading.items)]
+        else:
+            spans = _joined(self.places.items(window) for window in windows)
+        for begin, end in spans:
+            for items, numbers in self.reader.read(begin, end):
+                yield items, self.places.of(numbers)
+
+    def place(self, piece: tuple[Bytes, AnyArray], room: Room) -> None:
+        """Copy to a window what it has of a piece."""
+        self.places.put(*piece, room, self.threads)
+
+    def finish(self, room: Room) -> None:
+        """Leave the items as they are."""
+
+
+def _joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return ranges in ascending order, those that touch as one."""
+    joined: list[tuple[int, int]] = []
+    for begin, end in sorted(spans):
+        if joined and begin <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(end, joined[-1][1])
+        else:
+            joined.append((begin, end))
+    return joined
+
+
+@dataclass(frozen=True)
+class MoveCost:
+    """The cost of the items of one kind among those that are moved together."""
+
+    how: str  # strategy in words
+    memory: int  # bytes at the peak
+    passes: int = 1  # how often the input is read
+    scratch: int = 0  # bytes of shuffle files
+
+    @property
+    def cut(self) -> bool:
+        """Whether the items are cut before windows are filled."""
+        return self.how == "pieces"
+
+
+@dataclass(frozen=True)
+class MovePlan:
+    """How windows are filled within a memory budget."""
+
+    group: int  # bytes of the windows that are filled together
+    ahead: int  # groups in memory
+    chunk: int  # bytes of items that are cut together
+    costs: Sequence[MoveCost]  # of each kind of items
+
+
+def least_memory(moves: Iterable[tuple[Places, Reading]]) -> int:
+    """Return the least bytes of memory with which items can be moved: a block, and what reading takes."""
+    return max(
+        (
+            reading.memory + min(places.nbytes, checksum.BLOCK_BYTES) + 2 * places.item_bytes
+            for places, reading in moves
+        ),
+        default=0,
+    )
+
+
+def plan_moves(moves: Sequence[tuple[Places, Reading]], budget: Budget, what: str) -> MovePlan:
+    """Choose how the windows of all items' files are filled; `BudgetError` if there is no room for a block."""
+    budget.require(least_memory(moves), what)
+    block, total = checksum.BLOCK_BYTES, sum(places.nbytes for places, _ in moves)
+    held = max((reading.memory + 2 * places.item_bytes for places, reading in moves), default=0)
+    left, ahead, chunk = budget.left() - held, 1, 0
+    group = max(block, left // block * block)
+    if all(reading.ordered for _, reading in moves):
+        turns = max((len(lane.files) for places, _ in moves for lane in places.lanes), default=1)
+        group = max(block, min(left // _AHEAD, turns * _AHEAD_BLOCKS * block) // block * block)
+        ahead = max(1, min(_AHEAD, left // group, -(-total // group)))
+    elif any(not reading.ordered and _passes(places, group) > MAX_PASSES for places, reading in moves):
+        group, chunk = max(block, left // 2 // block * block), max(held, budget.left()) // _COPIES
+    group, costs = min(group, total), []
+    for places, reading in moves:
+        passes = 1 if reading.ordered else _passes(places, group)
+        memory, how, scratch = held + ahead * group, reading.how, 0
+        if how == "passes":
+            how = "one pass" if passes == 1 else f"{passes} passes"
+            if chunk and passes > MAX_PASSES:
+                how, passes, scratch = "pieces", 1, reading.items * (places.item_bytes + 8)
+                memory = max(memory, _COPIES * min(chunk, scratch))
+        costs.append(MoveCost(how, memory, passes, scratch))
+    return MovePlan(group, ahead, chunk, costs)
+
+
+def _passes(places: Places, group: int) -> int:
+    return -(-places.nbytes // group) if places.nbytes else 1
+
+
+def _groups(files: Sequence[FileWriter], turns: Iterable[Sequence[int]], most: int) -> list[list[Window]]:
+    """Return windows of the missing blocks, in groups of at most `most` bytes; of files that take turns in turn."""
+    groups: list[list[Window]] = []
+    room = 0
+    for window in _windows(files, turns, most):
+        if not groups or window.end - window.begin > room:
+            groups.append([])
+            room = most
+        groups[-1].append(window)
+        room -= window.end - window.begin
+    return groups
+
+
+def _windows(files: Sequence[FileWriter], turns: Iterable[Sequence[int]], most: int) -> Iterator[Window]:
+    for numbers in dict.fromkeys(tuple(number for number in lane if number >= 0) for lane in turns):
+        blocks = max(1, most // checksum.BLOCK_BYTES // len(numbers))
+        runs = [deque(_runs(files[number], blocks)) for number in numbers]
+        while any(runs):
+            for number, run in zip(numbers, runs, strict=True):
+                if run:
+                    own = run.popleft()
+                    spans = files[number].span(own.start), files[number].span(own.stop - 1)
+                    yield Window(number, own.start, spans[0][0], spans[1][1])
+
+
+def _runs(file: FileWriter, most: int) -> Iterator[range]:
+    """Yield ranges of missing blocks that follow each other, of at most `most` blocks."""
+    missing = file.missing() if file.nbytes else []
+    begin = 0
+    for at, block in enumerate(missing, 1):
+        if at == len(missing) or missing[at] != block + 1 or at - begin == most:
+            yield range(missing[begin], block + 1)
+            begin = at
+
+
+def move(
+    moves: Sequence[Move], files: Sequence[FileWriter], plan: MovePlan, scratch: Path, desc: str,
+    written: Callable[[Window, Bytes], None] | None = None,
+) -> None:  # fmt: skip
+    """Fill the missing blocks of files in this process; `written` is called with each window that is on disk.
+
+    Shuffle files, if they are needed, lie in the directory `scratch` meanwhile.
+    """
+    lanes = [lane.files for one in moves if isinstance(one, Items) for lane in one.places.lanes]
+    groups = _groups(files, lanes or [[number] for number in range(len(files))], plan.group)
+    total = sum(window.end - window.begin for group in groups for window in group)
+    reach = max((one.reach for one in moves), default=0)
+    unused, flying = list[Bytes](), deque[Future[list[Bytes]]]()
+
+    def write(rooms: Sequence[Room]) -> list[Bytes]:
+        for room in rooms:
+            files[room.window.file].write(room.window.block, room.data)
+            if written is not None:
+                written(room.window, room.data)
+            bar.update(room.data.size)
+        return [room.memory for room in rooms]
+
+    with ExitStack() as stack:
+        bar = stack.enter_context(progress(total, desc, "B", scale=True))
+        fill = [
+            stack.enter_context(_Pieces(one, groups, plan.chunk, scratch.with_name(f"{scratch.name}-{number}"))).fill
+            if isinstance(one, Items) and plan.costs[number].cut and groups
+            else partial(_pass, one)
+            for number, one in enumerate(moves)
+        ]  # fmt: skip
+        writer = stack.enter_context(ThreadPoolExecutor(1))
+        for group in groups:
+            while len(flying) >= plan.ahead:
+                unused += flying.popleft().result()
+            rooms = [Room(window, reach, unused.pop() if unused else None) for window in group]
+            unused.clear()
+            for one, filling in zip(moves, fill, strict=True):
+                if own := [room for room in rooms if one.fills(room.window)]:
+                    filling(own)
+                    for room in own:
+                        one.finish(room)
+            flying.append(writer.submit(write, rooms))
+            del rooms, own
+        for future in flying:
+            future.result()
+
+
+def _pass(one: Move, rooms: Sequence[Room]) -> None:
+    """Fill windows while the items that they need pass."""
+    for piece in one.read([room.window for room in rooms]):
+        for room in rooms:
+            one.place(piece, room)
+
+
+class _Pieces(AbstractContextManager["_Pieces"]):
+    """Items that were cut by window into shuffle files; a context manager that removes these."""
+
+    def __init__(self, items: Items, groups: Sequence[Sequence[Window]], chunk: int, folder: Path) -> None:
+        self._items, self._store, self._memory = items, Store(folder), fresh(0)
+        self._numbers = {window: number for number, window in enumerate(w for g in groups for w in g if items.fills(w))}
+        item_bytes, count = items.places.item_bytes, items.reader.reading.items
+        step = max(1, 2 * chunk // (item_bytes + 16))  # beside an item and its copy: its place and position, each twice
+        raw, moved = (aligned_bytes(min(step, count) * item_bytes) for _ in range(2))
+        self._files = [self._cut(begin, min(step, count - begin), raw, moved) for begin in range(0, count, step)]
+
+    def _cut(self, begin: int, count: int, raw: Bytes, moved: Bytes) -> ShuffleFile:
+        item_bytes, key, at = self._items.places.item_bytes, f"{begin}.shuffle", 0
+        items, places = raw[: count * item_bytes].reshape(count, item_bytes), np.empty(count, np.int64)
+        for some, numbers in self._items.reader.read(begin, begin + count):
+            items[at : at + len(some)], places[at : at + len(some)] = some, self._items.places.of(numbers)
+            at += len(some)
+        with self._store.writer(key) as out:
+            file = ShuffleFileWriter(key, out)
+            for columns in self._items.places.cut(items, places, [*self._numbers], moved, self._items.threads):
+                file.add(columns)
+            return file.finish()
+
+    def fill(self, rooms: Sequence[Room]) -> None:
+        """Fill windows with what was cut for them."""
+        for room in rooms:
+            number = self._numbers[room.window]
+            for file in self._files:
+                found = read_partition(self._store, file, number, self._kept)
+                self._items.places.put(found["row"], found["place"], room, self._items.threads, first=0)
+
+    def _kept(self, nbytes: int) -> Bytes:
+        if self._memory.size < nbytes:
+            self._memory = fresh(nbytes)
+        return self._memory[:nbytes]
+
+    def __exit__(self, *_: object) -> None:
+        self._memory = fresh(0)
+        self._store.clear("")
