@@ -42,7 +42,7 @@ def test_memory_and_disk_as_planned(tmp_path, peak_memory, windows):
     items = Items(reader, Places.row_by_row(table.rows, table.row_bytes), 2)
     rows, scratch, most = [(items.places, reader.reading)], tmp_path / "scratch", 0
     with FileWriter(tmp_path / "made", table.bytes) as file, peak_memory() as peak:
-        budget = parse_memory(own_memory() + reader.reading.memory + max(400_000_000 // windows, 130 * MIB) + MIB)
+        budget = parse_memory(own_memory() + reader.reading.memory + (320 if windows == 2 else 70) * MIB)
         plan = plan_moves(rows, budget, "rows")
         assert plan.costs[0].how == ("2 passes" if windows == 2 else "pieces")
 

@@ -73,12 +73,12 @@ class EncodedTable:
             blocks = (block for block in source_blocks(self.source) if bar.update(block.nbytes) or True)
             return fit_codec(self.name, blocks, self.dim, self.dtype, self.where, threads)
 
-    def encode(self, rows: Bytes, first: int, threads: int) -> Bytes:
+    def encode(self, rows: Bytes, first: int, threads: int, out: Bytes | None = None) -> Bytes:
         """Return rows of the source as they are stored, and measure the loss of those that have not passed before.
 
         Rows pass in an order, from front to back; of these, `first` is the number of the first.
         """
-        out = np.empty((len(rows), self.row_bytes), np.uint8)
+        out = np.empty((len(rows), self.row_bytes), np.uint8) if out is None else out
         known = len(rows) if self.exact else min(len(rows), max(0, self._passed - first))
         for encoder, own in ((self._meter.codec, slice(0, known)), (self._meter, slice(known, None))):
             encode_rows(encoder, rows[own], self.dtype, self.where, threads, out[own])

@@ -51,7 +51,6 @@ from tiering.run.files import (
 from tiering.run.job import Carrier, Job
 from tiering.run.move import Items, move
 from tiering.run.move_tasks import move_steps, run_moves, task_files
-from tiering.run.places import Window
 from tiering.text.description import to_text
 from tiering.text.progress import note
 from tiering.text.units import parse_threads
@@ -158,16 +157,17 @@ def _write_rows(
             for number, nbytes in enumerate(plan.sum_bytes)
         ]
 
-        def put_sums(window: Window, data: np.ndarray[Any, Any]) -> None:
-            if (number := window.file - len(files)) >= 0:
-                pages = native.page_hashes(data, plan.page_bytes).astype("<u4", copy=False)
-                sums[number].put(pages.view(np.uint8), window.begin // plan.page_bytes * SUM_BYTES)
+        def put_sums(number: int, begin: int, data: np.ndarray[Any, Any]) -> None:
+            if number >= len(files):
+                pages = native.page_hashes(np.ascontiguousarray(data).reshape(-1), plan.page_bytes)
+                at = begin // plan.page_bytes * SUM_BYTES
+                sums[number - len(files)].put(pages.astype("<u4", copy=False).view(np.uint8), at)
 
         for number, file in enumerate(stripes.files, len(files)):
             earlier = set(range(file.num_blocks)) - {*file.missing()} if sums[number - len(files)].missing() else ()
             for block in earlier:
                 begin, end = file.span(block)
-                put_sums(Window(number, block, begin, end), np.fromfile(file.path, np.uint8, end - begin, offset=begin))
+                put_sums(number, begin, np.fromfile(file.path, np.uint8, end - begin, offset=begin))
         moves = []
         for name, places in plan.row_places.items():
             table = plan.tables[name]

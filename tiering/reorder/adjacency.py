@@ -136,7 +136,7 @@ def write_relation(writer: DirectoryWriter, folder: str, old: OldRelation, nodes
             entries = _Entries(
                 old, values, indptr, sources, places, item, starts, sizes.piece, nodes.sizes, nodes.threads, key
             )
-            move([entries], [file], MovePlan(window, 1, 0, ()), file.path, f"{folder}/{key}")
+            move([entries], [file], MovePlan(window, 0, ()), file.path, f"{folder}/{key}")
 
 
 def _write_indptr(

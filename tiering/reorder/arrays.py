@@ -108,7 +108,7 @@ class NodeReader:
         """How the values are read."""
         return node_reading(self.numbers.shape[0], self.item_bytes, self.sizes)
 
-    def read(self, begin: int, end: int) -> Iterator[tuple[Bytes, AnyArray]]:
+    def read(self, begin: int, end: int, multiple: int = 1) -> Iterator[tuple[Bytes, AnyArray]]:
         """Yield values and numbers of the nodes [begin, end) in pieces."""
         most = self.sizes.node_piece // 4 // self.item_bytes  # two are read, with a number each
         arrays = [self.numbers[begin:end], *([] if self.values is None else [self.values[begin:end]])]
@@ -119,7 +119,8 @@ class NodeReader:
 
 def node_reading(count: int, item_bytes: int, sizes: PieceSizes = SIZES) -> Reading:
     """Return how values of so many nodes are read."""
-    return Reading("passes", min(sizes.node_piece, 4 * count * item_bytes), item_bytes, count)
+    piece = min(sizes.node_piece, 4 * count * item_bytes)
+    return Reading("passes", count, piece, piece)
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,7 @@ class _Degrees:
     def reading(self) -> Reading:
         return node_reading(self.columns.shape[0], 8, self.sizes)
 
-    def read(self, begin: int, end: int) -> Iterator[tuple[Bytes, AnyArray]]:
+    def read(self, begin: int, end: int, multiple: int = 1) -> Iterator[tuple[Bytes, AnyArray]]:
         last = int(self.indptr[begin])
         for _, _, (ends, columns) in chunks(
             [self.indptr[begin + 1 : end + 1], self.columns[begin:end]], self.sizes.nodes

@@ -23,7 +23,6 @@ from tiering.reorder.arrays import SIZES, PieceSizes, Rows, moved_bytes, source_
 from tiering.run.move import MoveCost, Reading
 
 _NUMBER_BYTES = 48  # memory per row of a piece: its rank, its place, and what the place is computed from
-_PIECES = 3  # pieces in memory: one is used, the next is read into a buffer of its own, or encoded
 
 
 def reading_of(table: Rows, in_order: bool, sizes: PieceSizes | None = None, made_bytes: int = 0) -> Reading:
@@ -31,13 +30,17 @@ def reading_of(table: Rows, in_order: bool, sizes: PieceSizes | None = None, mad
 
     `made_bytes`: of a row that is converted after it was read.
     """
-    sizes = sizes or SIZES
+    sizes, source = sizes or SIZES, source_of(table)
     how = "in order" if in_order else "gather" if sizes.cached(table) else "passes"
-    row = max(moved_bytes(table), made_bytes)
-    memory = _PIECES * min(table.rows, _step(table, sizes, made_bytes)) * (row + _NUMBER_BYTES)
-    if isinstance(table, TierRows):
-        memory += table.pieces_memory(_step(table, sizes, made_bytes))
-    return Reading(how, memory, row, table.rows)
+    step = _step(table, sizes, made_bytes)
+    rows = min(step, table.rows)
+    pieces, made = rows * source.row_bytes * min(2, -(-table.rows // step)), rows * made_bytes
+    if isinstance(table, EncodedTable):
+        made += rows * table.row_bytes
+    elif isinstance(source, TierRows):
+        pieces = source.pieces_memory(step)
+    numbers = rows * (_NUMBER_BYTES if how == "passes" else 8)
+    return Reading(how, table.rows, rows * (made_bytes or table.row_bytes), pieces + made + numbers)
 
 
 def _step(table: Rows, sizes: PieceSizes, made_bytes: int) -> int:
@@ -71,12 +74,15 @@ class TableReader:
         """How the rows are read."""
         return reading_of(self.table, self.maps is None, self.sizes, self.made_bytes)
 
-    def read(self, begin: int, end: int) -> Iterator[tuple[Bytes, AnyArray]]:
+    def read(self, begin: int, end: int, multiple: int = 1) -> Iterator[tuple[Bytes, AnyArray]]:
         """Yield rows and ranks in pieces: of the ranks [begin, end), or with ``passes`` of those rows of the table."""
-        table, step = self.table, _step(self.table, self.sizes or SIZES, self.made_bytes)
+        table = self.table
+        step = max(1, _step(table, self.sizes or SIZES, self.made_bytes) // multiple) * multiple
+        encoded = np.empty((0, table.row_bytes), np.uint8)
         for first, rows, *numbers in self._pieces(begin, end, step):
             if isinstance(table, EncodedTable):
-                rows = table.encode(rows, first, self.threads)
+                encoded = encoded if encoded.size else np.empty((len(rows), table.row_bytes), np.uint8)
+                rows = table.encode(rows, first, self.threads, encoded[: len(rows)])
             if self.convert is not None:
                 rows = np.ascontiguousarray(self.convert(rows)).view(np.uint8).reshape(len(rows), -1)
             yield rows, np.arange(first, first + len(rows)) if not numbers else numbers[0]
@@ -98,9 +104,11 @@ class TableReader:
             return
         new_to_old: Any = self.maps[0]
 
+        buffers = [np.empty((min(step, end - begin), source.row_bytes), np.uint8) for _ in range(2)]
+
         def gather(first: int) -> tuple[int, Bytes]:
             ids = new_to_old[first : min(end, first + step)]
-            rows = np.empty((ids.size, source.row_bytes), np.uint8)
+            rows = buffers[(first - begin) // step % 2][: ids.size]
             native.gather_rows(mapped, ids, rows, self.threads)
             return first, rows
 

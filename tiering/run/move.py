@@ -7,19 +7,18 @@ nothing is read once per window without limit. Windows are written in their plac
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
 from tiering.artifacts import checksum
-from tiering.artifacts.file_writer import FileWriter
+from tiering.artifacts.file_writer import FileWriter, appending_memory
 from tiering.artifacts.storage import AnyArray, Bytes, aligned_bytes
 from tiering.memory import Budget
 from tiering.run.pieces import ShuffleFile, ShuffleFileWriter, fresh, read_partition
@@ -29,8 +28,6 @@ from tiering.text.progress import progress
 
 MAX_PASSES = 3  # groups up to which items pass once for each: cutting them writes and reads them once more
 _COPIES = 4  # of a chunk that is cut: read, sorted, written, and numbers beside them
-_AHEAD = 3  # groups in memory where items are read in the order of their places: one is filled, two are written
-_AHEAD_BLOCKS = 4  # blocks of such a group, for each file that takes turns: they are written by as many threads
 
 
 @dataclass(frozen=True)
@@ -38,9 +35,9 @@ class Reading:
     """How items are read: in the order of their places, or as they lie."""
 
     how: str  # ``in order``, ``gather`` or, as they lie, ``passes``
+    items: int
+    piece: int  # bytes of the items that come together
     memory: int  # bytes held while they are read
-    item_bytes: int = 0  # bytes of an item on its way
-    items: int = 0
 
     @property
     def ordered(self) -> bool:
@@ -55,8 +52,11 @@ class Reader(Protocol):
     def reading(self) -> Reading:
         """How items are read."""
 
-    def read(self, begin: int, end: int) -> Iterator[tuple[Bytes, AnyArray]]:
-        """Yield items in pieces: those of the numbers [begin, end) where they are read in order, else of the input."""
+    def read(self, begin: int, end: int, multiple: int = 1) -> Iterator[tuple[Bytes, AnyArray]]:
+        """Yield items in pieces: those of the numbers [begin, end) where they are read in order, else of the input.
+
+        All pieces but the last have a multiple of so many items.
+        """
 
 
 class Move(Protocol):
@@ -107,6 +107,12 @@ class Items:
             for items, numbers in self.reader.read(begin, end):
                 yield items, self.places.of(numbers)
 
+    def stream(self, files: Sequence[FileWriter]) -> Iterator[tuple[int, int, Bytes]]:
+        """Yield what files miss of items that are read in order: number of the file, first byte, and units."""
+        for lane in self.places.lanes:
+            for items, numbers in self.reader.read(lane.missing(files), lane.end, lane.per_unit):
+                yield from lane.deal(int(numbers[0]), items)
+
     def place(self, piece: tuple[Bytes, AnyArray], room: Room) -> None:
         """Copy to a window what it has of a piece."""
         self.places.put(*piece, room, self.threads)
@@ -145,14 +151,16 @@ class MoveCost:
 class MovePlan:
     """How windows are filled within a memory budget."""
 
-    group: int  # bytes of the windows that are filled together
-    ahead: int  # groups in memory
+    group: int  # bytes of the windows that are filled together; 0: items come in order, and are appended
     chunk: int  # bytes of items that are cut together
     costs: Sequence[MoveCost]  # of each kind of items
 
 
 def least_memory(moves: Iterable[tuple[Places, Reading]]) -> int:
     """Return the least bytes of memory with which items can be moved: a block, and what reading takes."""
+    moves = [*moves]
+    if all(reading.ordered for _, reading in moves):
+        return _streaming(moves)
     return max(
         (
             reading.memory + min(places.nbytes, checksum.BLOCK_BYTES) + 2 * places.item_bytes
@@ -167,25 +175,37 @@ def plan_moves(moves: Sequence[tuple[Places, Reading]], budget: Budget, what: st
     budget.require(least_memory(moves), what)
     block, total = checksum.BLOCK_BYTES, sum(places.nbytes for places, _ in moves)
     held = max((reading.memory + 2 * places.item_bytes for places, reading in moves), default=0)
-    left, ahead, chunk = budget.left() - held, 1, 0
-    group = max(block, left // block * block)
-    if all(reading.ordered for _, reading in moves):
-        turns = max((len(lane.files) for places, _ in moves for lane in places.lanes), default=1)
-        group = max(block, min(left // _AHEAD, turns * _AHEAD_BLOCKS * block) // block * block)
-        ahead = max(1, min(_AHEAD, left // group, -(-total // group)))
-    elif any(not reading.ordered and _passes(places, group) > MAX_PASSES for places, reading in moves):
-        group, chunk = max(block, left // 2 // block * block), max(held, budget.left()) // _COPIES
+    left, chunk, group = budget.left() - held, 0, 0
+    if not (streams := all(reading.ordered for _, reading in moves)):
+        group = max(block, left // block * block)
+        if any(not reading.ordered and _passes(places, group) > MAX_PASSES for places, reading in moves):
+            group, chunk = max(block, left // 2 // block * block), max(held, budget.left()) // _COPIES
     group, costs = min(group, total), []
     for places, reading in moves:
-        passes = 1 if reading.ordered else _passes(places, group)
-        memory, how, scratch = held + ahead * group, reading.how, 0
-        if how == "passes":
+        passes, how, memory, scratch = 1, reading.how, held + group, 0
+        if streams:
+            memory = _streaming(moves)
+        elif how == "passes":
+            passes = _passes(places, group)
             how = "one pass" if passes == 1 else f"{passes} passes"
             if chunk and passes > MAX_PASSES:
                 how, passes, scratch = "pieces", 1, reading.items * (places.item_bytes + 8)
                 memory = max(memory, _COPIES * min(chunk, scratch))
         costs.append(MoveCost(how, memory, passes, scratch))
-    return MovePlan(group, ahead, chunk, costs)
+    return MovePlan(group, chunk, costs)
+
+
+def _streaming(moves: Sequence[tuple[Places, Reading]]) -> int:
+    """Return the memory of items that are read in order and appended: pieces, with copies, and those being written."""
+    pieces = [
+        reading.memory + max(lane.copies(places.item_bytes, reading.piece) for lane in places.lanes)
+        for places, reading in moves
+    ]
+    files = {file: appending_memory(nbytes) for places, _ in moves for file, nbytes in places.sizes.items()}
+    lanes = [[files.get(str(file), 0) for file in lane.files] for places, _ in moves for lane in places.lanes]
+    tables = Counter(file for places, _ in moves for file in places.sizes)
+    shared = sum(nbytes for file, nbytes in files.items() if tables[file] > 1)  # they stay open for the next table
+    return max(pieces, default=0) + max(map(sum, lanes), default=0) + shared
 
 
 def _passes(places: Places, group: int) -> int:
@@ -227,56 +247,51 @@ def _runs(file: FileWriter, most: int) -> Iterator[range]:
             begin = at
 
 
+Written: TypeAlias = Callable[[int, int, Bytes], None]
+"""Called with the number of a file, a byte of it, and what was written there: whole units or blocks."""
+
+
 def move(
     moves: Sequence[Move], files: Sequence[FileWriter], plan: MovePlan, scratch: Path, desc: str,
-    written: Callable[[Window, Bytes], None] | None = None,
+    written: Written = lambda *_: None,
 ) -> None:  # fmt: skip
-    """Fill the missing blocks of files in this process; `written` is called with each window that is on disk.
-
-    Shuffle files, if they are needed, lie in the directory `scratch` meanwhile.
-    """
-    lanes = [lane.files for one in moves if isinstance(one, Items) for lane in one.places.lanes]
-    groups = _groups(files, lanes or [[number] for number in range(len(files))], plan.group)
-    total = sum(window.end - window.begin for group in groups for window in group)
-    reach = max((one.reach for one in moves), default=0)
-    unused, flying = list[Bytes](), deque[Future[list[Bytes]]]()
-
-    def write(rooms: Sequence[Room]) -> list[Bytes]:
-        for room in rooms:
-            files[room.window.file].write(room.window.block, room.data)
-            if written is not None:
-                written(room.window, room.data)
-            bar.update(room.data.size)
-        return [room.memory for room in rooms]
-
+    """Write what is missing of files in this process; shuffle files lie next to the path `scratch` meanwhile."""
+    total = sum(file.nbytes - file.end for file in files)
     with ExitStack() as stack:
         bar = stack.enter_context(progress(total, desc, "B", scale=True))
+        if not plan.group:
+            for items in (one for one in moves if isinstance(one, Items)):
+                for number, begin, units in items.stream(files):
+                    files[number].append(units, begin)
+                    written(number, begin, units)
+                    bar.update(units.nbytes)
+            return
+        lanes = [lane.files for one in moves if isinstance(one, Items) for lane in one.places.lanes]
+        groups = _groups(files, lanes or [[number] for number in range(len(files))], plan.group)
+        reach = max((one.reach for one in moves), default=0)
         fill = [
             stack.enter_context(_Pieces(one, groups, plan.chunk, scratch.with_name(f"{scratch.name}-{number}"))).fill
             if isinstance(one, Items) and plan.costs[number].cut and groups
             else partial(_pass, one)
             for number, one in enumerate(moves)
         ]  # fmt: skip
-        writer = stack.enter_context(ThreadPoolExecutor(1))
         for group in groups:
-            while len(flying) >= plan.ahead:
-                unused += flying.popleft().result()
-            rooms = [Room(window, reach, unused.pop() if unused else None) for window in group]
-            unused.clear()
+            rooms = [Room(window, reach) for window in group]
             for one, filling in zip(moves, fill, strict=True):
-                if own := [room for room in rooms if one.fills(room.window)]:
-                    filling(own)
-                    for room in own:
-                        one.finish(room)
-            flying.append(writer.submit(write, rooms))
-            del rooms, own
-        for future in flying:
-            future.result()
+                own = [room for room in rooms if one.fills(room.window)]
+                filling(own)
+                for room in own:
+                    one.finish(room)
+            for room in rooms:
+                files[room.window.file].write(room.window.block, room.data)
+                written(room.window.file, room.window.begin, room.data)
+                bar.update(room.data.size)
+            del rooms, own, room  # before the next are made
 
 
 def _pass(one: Move, rooms: Sequence[Room]) -> None:
     """Fill windows while the items that they need pass."""
-    for piece in one.read([room.window for room in rooms]):
+    for piece in one.read([room.window for room in rooms]) if rooms else ():
         for room in rooms:
             one.place(piece, room)
 

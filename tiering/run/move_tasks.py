@@ -116,7 +116,7 @@ def fill(context: TaskContext) -> None:
         for part in out.parts:
             window = Window(out.number, -1, *(out.file.ends[part - 1] if part else 0, out.file.ends[part]))
             reach = max(places.item_bytes for _, places in moves) - 1
-            room = Room(window, reach, context.buffer(Room.bytes(window, reach)))
+            room = Room(window, reach, context.buffer)
             for one, places in moves:
                 files = [len(ends[file]) for file in places.sizes if int(file) < out.number]
                 wanted = ((chunk, sum(files) + part) for chunk in range(one["chunks"]))

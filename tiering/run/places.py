@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tiering import native
+from tiering.artifacts.file_writer import FileWriter
 from tiering.artifacts.manifest import id_bytes
 from tiering.artifacts.storage import ALIGNMENT, AnyArray, Bytes, aligned_bytes
 from tiering.run.grid import Int64Array
@@ -29,31 +30,24 @@ class Window(NamedTuple):
 class Room:
     """The memory of a window, zeros, and of what items at its edges have outside."""
 
-    def __init__(self, window: Window, reach: int, memory: Bytes | None = None) -> None:
-        """`reach`: bytes that an item may have beyond an edge; `memory`: that of an earlier window, used if it does."""
-        self.window, head, nbytes = window, min(reach, window.begin), self.bytes(window, reach)
-        self._low, self._at = window.begin - head, -head % ALIGNMENT  # the window itself is aligned, for direct writes
-        if memory is None or memory.size < nbytes:
-            self.memory = aligned_bytes(nbytes)
-        else:
-            self.memory = memory
-            self.memory[:nbytes] = 0
-        self.data = self.span(window.begin, window.end)
-
-    @staticmethod
-    def bytes(window: Window, reach: int) -> int:
-        """Return the bytes of the memory of a window."""
+    def __init__(self, window: Window, reach: int, buffer: Callable[[int], Bytes] = aligned_bytes) -> None:
+        """`reach`: bytes that an item may have beyond an edge; `buffer` returns memory."""
         head = min(reach, window.begin)
-        return -head % ALIGNMENT + head + window.end - window.begin + reach
+        at = -head % ALIGNMENT  # so that the window itself is aligned, for direct writes
+        self.window, self._low, self._at = window, window.begin - head, at
+        self._memory = buffer(at + head + window.end - window.begin + reach)
+        self.data = self.span(window.begin, window.end)
+        if buffer is not aligned_bytes:  # which are zeros
+            self.data[:] = 0
 
     def span(self, begin: int, end: int) -> Bytes:
         """Return the memory of bytes [begin, end) of the file."""
-        return self.memory[self._at + begin - self._low : self._at + end - self._low]
+        return self._memory[self._at + begin - self._low : self._at + end - self._low]
 
     def items(self, begin: int, count: int, item_bytes: int, grain: int) -> Bytes:
         """Return `count` items, the first at byte `begin` of the file, each `grain` bytes after the one before."""
         at = self._at + begin - self._low
-        items: Bytes = np.ndarray((count, item_bytes), np.uint8, self.memory.data, at, (grain, 1))
+        items: Bytes = np.ndarray((count, item_bytes), np.uint8, self._memory.data, at, (grain, 1))
         return items
 
 
@@ -91,6 +85,40 @@ class Lane:
         units, slots = np.divmod(units, self.per_unit)
         units, turns = np.divmod(units + self.first_unit, len(self.files))
         return turns, units * self.unit + slots * self.stride
+
+    def missing(self, files: Sequence[FileWriter]) -> int:
+        """Return the first item that begins behind what a file has from its front."""
+        own = ((files[number], turn) for turn, number in enumerate(self.files) if number >= 0)
+        units = (file.end // self.unit * len(self.files) + turn for file, turn in own if file.end < file.nbytes)
+        unit = min(units, default=self.first_unit + self.end)
+        return min(self.end, max(self.first, self.first + (unit - self.first_unit) * self.per_unit))
+
+    def copies(self, item_bytes: int, nbytes: int) -> int:
+        """Return the memory of what `deal` copies of so many bytes of items."""
+        gaps = self.per_unit * item_bytes < self.unit
+        return (nbytes if gaps else 0) + (nbytes // len(self.files) if len(self.files) > 1 else 0)
+
+    def deal(self, first: int, items: Bytes) -> Iterator[tuple[int, int, Bytes]]:
+        """Yield the file, the first byte in it, and the units, of items from number `first` on, which begins a unit."""
+        whole = len(items) // self.per_unit * self.per_unit  # the last unit may have fewer
+        for begin, part in ((first, items[:whole]), (first + whole, items[whole:])):
+            units, count = self._as_units(part), len(self.files)
+            unit = self.first_unit + (begin - self.first) // self.per_unit
+            for skipped in range(min(count, len(units))):
+                at = unit + skipped
+                yield self.files[at % count], at // count * self.unit, units[skipped::count]
+
+    def _as_units(self, items: Bytes) -> Bytes:
+        """Return items, from a unit's start on, as units of `unit` bytes with zeros between them."""
+        count, item_bytes = items.shape
+        if item_bytes * self.per_unit == self.unit and count % self.per_unit == 0:
+            return items.reshape(-1, self.unit)
+        units = np.zeros((-(-count // self.per_unit), self.unit), np.uint8)
+        slots = np.ndarray((len(units), self.per_unit, item_bytes), np.uint8, units, 0, (self.unit, self.stride, 1))
+        for slot in range(self.per_unit):
+            own = items[slot :: self.per_unit]
+            slots[: len(own), slot] = own
+        return units
 
 
 @dataclass(frozen=True)
