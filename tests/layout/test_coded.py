@@ -19,9 +19,9 @@ from tiering.artifacts import checksum
 from tiering.errors import FormatError, StorageError
 from tiering.formats.encoded_rows import EncodedTable
 from tiering.layout import writer
-from tiering.layout.plan import LayoutPlan
 from tiering.reorder import table_reader
 from tiering.reorder.arrays import PieceSizes
+from tiering.run import move
 
 DTYPES = ["int8", "author=float16", f"{EDGES}=float8_e4m3", "venue=bfloat16"]
 WAYS = {"gather": None, "in order": None, "2 passes": 17_000, "pieces": 9_000, "3 tasks": 3, "7 tasks": 7}
@@ -65,13 +65,13 @@ def expected(made, tmp_path_factory):
 @pytest.mark.parametrize("way", WAYS)
 def test_the_same_layout_however_it_is_made(made, tmp_path_factory, monkeypatch, way, expected):
     """Every byte, those of the manifest with its losses too; in rank order only the graph in it differs."""
-    folder, used, plan_rows = expected[0].path.parent, [], LayoutPlan.plan_rows
+    folder, used, plan_moves = expected[0].path.parent, [], move.plan_moves
 
     def watched(*arguments):
-        used.append(plan_rows(*arguments))
+        used.append(plan_moves(*arguments))
         return used[-1]
 
-    monkeypatch.setattr(LayoutPlan, "plan_rows", watched)
+    monkeypatch.setattr(move, "plan_moves", watched)
     _, found = lay_out(made[1 + (way == "in order")], folder, way, monkeypatch)
     assert content(found) == content(expected[1])
     assert way == "in order" or found == expected[1]

@@ -55,9 +55,9 @@ def blocks_of(keys):
 def test_from_wherever_it_stopped(reordered, tmp_path, monkeypatch, page, stops):
     asked, read, folder = list[int](), TableReader.read, tmp_path / "run"
 
-    def asking(self, begin, end):
+    def asking(self, begin, end, *multiple):
         asked.append(end - begin)
-        return read(self, begin, end)
+        return read(self, begin, end, *multiple)
 
     monkeypatch.setattr(TableReader, "read", asking)
     with recording() as all_keys:

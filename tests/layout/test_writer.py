@@ -155,7 +155,7 @@ def test_a_full_disk(reordered, tmp_path, monkeypatch):
     assert not (tmp_path / "layout").exists() and not (tmp_path / "ssd").exists()
 
 
-@pytest.mark.parametrize("where", ["writer.move", "writer.ArtifactWriter.adopt", "writer.ArtifactWriter.commit"])
+@pytest.mark.parametrize("where", ["writer.move_items", "writer.ArtifactWriter.adopt", "writer.ArtifactWriter.commit"])
 def test_a_bug_in_the_middle_leaves_nothing(reordered, tmp_path, monkeypatch, where):
     disks = [tmp_path / "deep" / "a", tmp_path / "deep" / "b"]
     before = sorted(path.name for path in tmp_path.iterdir())

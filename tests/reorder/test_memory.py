@@ -24,12 +24,15 @@ from tiering.formats.graph import Graph
 from tiering.formats.scores import Scores
 from tiering.graph.build import build_graph
 from tiering.memory import Budget, own_memory
-from tiering.reorder import rank
+from tiering.reorder import arrays, rank
+from tiering.reorder import graph as reordering
 from tiering.reorder.adjacency import RelabelSizes
 from tiering.reorder.arrays import NodeArrays, PieceSizes
 from tiering.reorder.graph import reorder_graph
 from tiering.reorder.rank import nodes_per_run, sort_bytes
-from tiering.reorder.table_reader import reading_of
+from tiering.reorder.table_reader import plan_reading
+from tiering.run.job import Carrier, Job
+from tiering.run.options import ClusterOptions
 
 MIB = 1 << 20
 
@@ -130,6 +133,27 @@ def test_nothing_but_blocks_fits(tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("small_blocks")
+def test_lists_that_would_be_read_often_are_cut_first(tmp_path, monkeypatch):
+    """By tasks of this process, which leave nothing behind."""
+    random = np.random.default_rng(0)
+    edges = EdgeData(("node", "to", "node"), *random.integers(0, 500, (2, 9000)), data={"weight": random.random(9000)})
+    graph = build_graph(Dataset("data", "npy", {"node": NodeData(500)}, [edges]), tmp_path / "graph")
+    scores = pipeline.score_graph(graph, tmp_path / "scores", "degree")
+    whole = pipeline.reorder_graph(graph, scores, tmp_path / "whole")
+    for name, value in vars(SMALL).items():
+        monkeypatch.setitem(vars(arrays.SIZES), name, value)
+    steps, run = [], Job.run
+    monkeypatch.setattr(Job, "run", lambda job, step, *only: steps.append(step.name) or run(job, step, *only))
+    for parts in (1, 5):
+        carrier = None if parts == 1 else Carrier(ClusterOptions(shards=parts, workers=1))
+        monkeypatch.setattr(reordering, "own_carrier", lambda *_, made=carrier: made)
+        made = reorder_graph(graph, scores, tmp_path / f"in-{parts}", memory=Leaves(20_000, "test"))
+        assert files(made.path) == files(whole.path)
+        assert ("relation-0.cut" in steps) == (parts == 5)
+    assert {path.name for path in tmp_path.iterdir()} == {"graph", "scores", "whole", "in-1", "in-5"}
+
+
+@pytest.mark.usefixtures("small_blocks")
 def test_nodes_put_first_are_in_one_piece_alone(tmp_path, monkeypatch):
     """These nodes are read in pieces, and come again in no piece of those by score."""
     monkeypatch.setattr(rank, "CHUNK_FIRST", 25)
@@ -200,7 +224,7 @@ def test_small_inputs_ask_for_what_they_take(tmp_path):
     assert edges.piece == edges.sizes.entries, "large ones are read as before"
     np.save(tmp_path / "rows.npy", np.zeros((1000, 250), np.float32))
     table = FeatureTable(tmp_path / "rows.npy", 1000, 250, "float32", 128)
-    assert reading_of(table, True).memory < 4 * table.bytes
+    assert plan_reading(table, True).memory < 4 * table.bytes
 
 
 def ranking_and_peak(low: float) -> tuple[bool, int]:

@@ -155,7 +155,8 @@ class Trials:
 
 def error_lines(answer: dict[str, Any]) -> list[str]:
     """What a command printed on standard error, without notes and progress."""
-    return [line for line in str(answer["err"]).splitlines() if not line.startswith(("note: ", "[", *REPORT))]
+    lines = str(answer["err"]).splitlines()
+    return [line for line in lines if not line.startswith(("note: ", "[", *REPORT)) and ": rows of " not in line]
 
 
 def part_of(tree: Tree, prefix: str) -> Tree:

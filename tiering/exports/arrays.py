@@ -30,7 +30,7 @@ from tiering.reorder.adjacency import OldRelation, write_relation
 from tiering.reorder.arrays import SIZES, NodeArrays, PieceSizes, Rows
 from tiering.reorder.plan import ReorderPlan
 from tiering.reorder.table_reader import TableReader, disk_read
-from tiering.run.move import Items, least_memory, move, plan_moves
+from tiering.run.move import Items, least_memory, move_items, plan_moves
 from tiering.run.places import Places
 from tiering.run.plan import StageEstimate, StepEstimate, base_memory
 
@@ -282,9 +282,8 @@ class ExportPlan:
         """Write the rows that are missing."""
         if not table.bytes:
             return
-        items = self._rows(node_type, table)
-        plan = plan_moves([(items.places, items.reader.reading)], self._budget, f"{file.path.name}, in pieces,")
-        move([items], [file], plan, writer.path / SCRATCH, f"features of {node_type}")
+        items, desc = self._rows(node_type, table), f"features of {node_type}"
+        move_items([items], [file], self._budget, writer.path / SCRATCH, desc)
         yield file.nbytes
 
 

@@ -21,7 +21,7 @@ from tiering.formats.layout import Layout
 from tiering.formats.order import Order
 from tiering.memory import Budget, parse_memory
 from tiering.reorder.table_reader import TableReader
-from tiering.run.move import Items, move, plan_moves
+from tiering.run.move import Items, move_items
 from tiering.run.places import Places
 from tiering.text.description import Fields, Part
 from tiering.text.progress import progress
@@ -178,9 +178,8 @@ def export_embeddings(
                 convert = partial(_first_bytes, count=width)
                 reader = TableReader(table, maps, workers, convert=convert, made_bytes=width)
                 items = Items(reader, Places.row_by_row(entry.rows, width), workers)
-                plan = plan_moves([(items.places, reader.reading)], budget, f"rows of {name}, in pieces,")
                 with writer.file(path, dtype, (entry.rows, entry.dim)) as file:
-                    move([items], [file], plan, writer.path / SCRATCH, path)
+                    move_items([items], [file], budget, writer.path / SCRATCH, path)
             arrays = {"feat": {"path": path, "dtype": entry.stored, "stored": dtype, "shape": [entry.rows, entry.dim]}}
             if ids is not None:
                 path = f"nodes/{name}/data/ids.npy"

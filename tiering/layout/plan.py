@@ -22,10 +22,10 @@ from tiering.layout.sizes import ChosenSizes, choose_sizes
 from tiering.layout.tiers import Capacities, RankedTable, plan_tiers
 from tiering.memory import Budget
 from tiering.reorder.arrays import source_of
-from tiering.reorder.table_reader import disk_read, reading_of
+from tiering.reorder.table_reader import disk_read, plan_reading
 from tiering.reorder.tasks.rows import tables_task_bytes
 from tiering.run.job import Carrier
-from tiering.run.move import MoveCost, MovePlan, Reading, least_memory, plan_moves
+from tiering.run.move import MoveCost, MovePlan, ReadPlan, least_memory, plan_moves
 from tiering.run.places import Lane, Places
 from tiering.run.plan import StageEstimate, StepEstimate, base_memory
 from tiering.text.units import Size, format_count
@@ -127,9 +127,9 @@ class LayoutPlan:
                 places[name] = Places(entry.row_bytes, lanes, sizes)
         return places
 
-    def _moves(self) -> list[tuple[Places, Reading]]:
+    def _moves(self) -> list[tuple[Places, ReadPlan]]:
         tables = ((places, self.tables[name]) for name, places in self.row_places.items())
-        return [(places, reading_of(table, table.row_order == "rank")) for places, table in tables]
+        return [(places, plan_reading(table, table.row_order == "rank")) for places, table in tables]
 
     def plan_rows(self, budget: Budget) -> MovePlan:
         """Return how the rows of all tables are moved in this process."""

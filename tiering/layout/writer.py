@@ -49,7 +49,7 @@ from tiering.run.files import (
     whole_files,
 )
 from tiering.run.job import Carrier, Job
-from tiering.run.move import Items, move
+from tiering.run.move import Items, move_items
 from tiering.run.move_tasks import move_steps, run_moves, task_files
 from tiering.text.description import to_text
 from tiering.text.progress import note
@@ -159,7 +159,7 @@ def _write_rows(
 
         def put_sums(number: int, begin: int, data: np.ndarray[Any, Any]) -> None:
             if number >= len(files):
-                pages = native.page_hashes(np.ascontiguousarray(data).reshape(-1), plan.page_bytes)
+                pages = native.page_hashes(data.reshape(-1), plan.page_bytes)
                 at = begin // plan.page_bytes * SUM_BYTES
                 sums[number - len(files)].put(pages.astype("<u4", copy=False).view(np.uint8), at)
 
@@ -174,7 +174,7 @@ def _write_rows(
             ranked = table.row_order == "rank"
             maps = None if ranked else (order.new_to_old(name), order.old_to_new(name))
             moves.append(Items(TableReader(table, maps, threads), places, threads))
-        move(moves, [*files, *stripes.files], plan.plan_rows(budget), writer.path / SCRATCH, "layout", put_sums)
+        move_items(moves, [*files, *stripes.files], budget, writer.path / SCRATCH, "layout", put_sums)
         for file in sums:
             file.seal_put(threads)
 

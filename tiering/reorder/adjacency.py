@@ -20,7 +20,7 @@ from tiering.formats.shape import value_bytes, value_rows
 from tiering.memory import Budget
 from tiering.reorder.arrays import SIZES, NodeArrays, PieceSizes, in_memory, memory_of
 from tiering.run.move import MovePlan, move
-from tiering.run.places import Room, Window
+from tiering.run.places import Window, WindowBuffer
 from tiering.text.progress import progress
 from tiering.text.units import format_count
 
@@ -204,27 +204,27 @@ class _Entries:
         for column in range(low, high, step):
             yield column, in_memory(self.indptr[column : min(high, column + step)], self.sizes)
 
-    def place(self, piece: tuple[Window, int, AnyArray, int, AnyArray], room: Room) -> None:
+    def place(self, piece: tuple[Window, int, AnyArray, int, AnyArray], buffer: WindowBuffer) -> None:
         """Copy entries to their places in a window."""
         window, first, part, column, starts = piece
-        if window == room.window:
-            at = self._span(window)[0], column, starts, self._entries(room)
+        if window == buffer.window:
+            at = self._span(window)[0], column, starts, self._entries(buffer)
             num_src = self.old.src_old_to_new.shape[0] if self.values is None else None
             place_entries(part, first, self.old.indptr, self.places, num_src, at, self.threads)
 
-    def _entries(self, room: Room) -> Bytes:
+    def _entries(self, buffer: WindowBuffer) -> Bytes:
         """Return the memory of all entries that a window has a byte of."""
-        first, end = self._span(room.window)
-        return room.span(first * self.item, end * self.item)
+        first, end = self._span(buffer.window)
+        return buffer.span(first * self.item, end * self.item)
 
-    def finish(self, room: Room) -> None:
+    def finish(self, buffer: WindowBuffer) -> None:
         """Give the sources in a window, complete, their new ids."""
         if self.values is not None:
             return
         count, step = self.sources.shape[0], max(1, self.piece // self.sources.itemsize)
         pieces = chunks([self.sources], step if isinstance(self.sources, np.memmap) else max(1, count))
         for first, _, (part,) in pieces:
-            native.rename_sources(self._entries(room), part, first, count, self.threads)
+            native.rename_sources(self._entries(buffer), part, first, count, self.threads)
 
 
 def place_entries(

@@ -19,8 +19,8 @@ from tiering.formats.features import FeatureTable
 from tiering.formats.shape import value_bytes, value_rows
 from tiering.formats.tier_rows import TierRows
 from tiering.memory import Budget, available_memory
-from tiering.run.move import Items, MovePlan, Reading, move, plan_moves
-from tiering.run.places import Places, Room
+from tiering.run.move import Items, MovePlan, ReadPlan, move_items, plan_moves
+from tiering.run.places import Places, WindowBuffer
 
 Rows: TypeAlias = FeatureTable | EncodedTable | TierRows
 """Rows in a file, perhaps to be encoded, or such as can be read front to back only."""
@@ -104,9 +104,9 @@ class NodeReader:
         return self.numbers.itemsize if self.values is None else value_bytes(self.values)
 
     @property
-    def reading(self) -> Reading:
+    def reading(self) -> ReadPlan:
         """How the values are read."""
-        return node_reading(self.numbers.shape[0], self.item_bytes, self.sizes)
+        return plan_nodes(self.numbers.shape[0], self.item_bytes, self.sizes)
 
     def read(self, begin: int, end: int, multiple: int = 1) -> Iterator[tuple[Bytes, AnyArray]]:
         """Yield values and numbers of the nodes [begin, end) in pieces."""
@@ -117,10 +117,10 @@ class NodeReader:
             yield value_rows(own), np.ascontiguousarray(numbers)
 
 
-def node_reading(count: int, item_bytes: int, sizes: PieceSizes = SIZES) -> Reading:
+def plan_nodes(count: int, item_bytes: int, sizes: PieceSizes = SIZES) -> ReadPlan:
     """Return how values of so many nodes are read."""
     piece = min(sizes.node_piece, 4 * count * item_bytes)
-    return Reading("passes", count, piece, piece)
+    return ReadPlan("passes", count, sizes.nodes, piece, piece)
 
 
 @dataclass(frozen=True)
@@ -132,8 +132,8 @@ class _Degrees:
     sizes: PieceSizes
 
     @property
-    def reading(self) -> Reading:
-        return node_reading(self.columns.shape[0], 8, self.sizes)
+    def reading(self) -> ReadPlan:
+        return plan_nodes(self.columns.shape[0], 8, self.sizes)
 
     def read(self, begin: int, end: int, multiple: int = 1) -> Iterator[tuple[Bytes, AnyArray]]:
         last = int(self.indptr[begin])
@@ -151,9 +151,9 @@ class _Offsets(Items):
 
     file: FileWriter | None = None
 
-    def finish(self, room: Room) -> None:
+    def finish(self, buffer: WindowBuffer) -> None:
         """Sum up from the last value of an earlier window."""
-        sums, before = room.data.view(np.int64), room.window.begin // 8
+        sums, before = buffer.data.view(np.int64), buffer.window.begin // 8
         if before and self.file is not None:
             sums[0] += open_raw(self.file.path, np.dtype(np.int64), (self.file.nbytes // 8,))[before - 1]
         np.cumsum(sums, out=sums)
@@ -173,7 +173,7 @@ class NodeArrays:
 
     def plan(self, count: int, item_bytes: int) -> MovePlan:
         """Return how a file of so many values is written."""
-        own = Places.row_by_row(count, item_bytes), node_reading(count, item_bytes, self.sizes)
+        own = Places.row_by_row(count, item_bytes), plan_nodes(count, item_bytes, self.sizes)
         return plan_moves([own], self.budget, "arrays along nodes, in pieces,")
 
     def permuted(self, file: FileWriter, source: AnyArray, old_to_new: AnyArray) -> None:
@@ -181,7 +181,7 @@ class NodeArrays:
         self._move(file, NodeReader(source, old_to_new, self.sizes))
 
     def fits(self, nbytes: int) -> bool:
-        """Return whether the memory holds an array of so many bytes, beside the pieces of others."""
+        """Return whether the memory holds an array of so many bytes, and pieces of others."""
         return nbytes + self.sizes.node_piece <= self.budget.left()
 
     def inverted(self, order: AnyArray) -> AnyArray:
@@ -205,5 +205,4 @@ class NodeArrays:
         self._fill(file, Items(reader, places, self.threads))
 
     def _fill(self, file: FileWriter, items: Items) -> None:
-        plan = plan_moves([(items.places, items.reader.reading)], self.budget, f"{file.path.name}, in pieces,")
-        move([items], [file], plan, file.path.with_name(f"{file.path.name}.pieces"), file.path.name)
+        move_items([items], [file], self.budget, file.path.with_name(f"{file.path.name}.pieces"), file.path.name)

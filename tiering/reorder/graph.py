@@ -31,7 +31,7 @@ from tiering.reorder.tasks.order import write_order as write_order_by_tasks
 from tiering.reorder.tasks.relabel import write_relation as write_by_tasks
 from tiering.reorder.tasks.rows import write_tables
 from tiering.run.job import Carrier
-from tiering.run.move import Items, move, plan_moves
+from tiering.run.move import Items, move_items
 from tiering.run.places import Places
 from tiering.text.progress import progress
 from tiering.text.units import parse_threads
@@ -169,8 +169,7 @@ def _write_features(
             reader = TableReader(table, both, nodes.threads, nodes.sizes)
             if table.bytes:
                 moves.append(Items(reader, Places.row_by_row(table.rows, table.row_bytes, number), nodes.threads))
-        plan = plan_moves([(one.places, one.reader.reading) for one in moves], nodes.budget, "rows, in pieces,")
-        move(moves, files, plan, scratch, "features")
+        move_items(moves, files, nodes.budget, scratch, "features")
 
 
 def write_order(part: ArtifactWriter, orders: NodeOrders, node_type: str, carrier: Carrier | None) -> RankMaps:

@@ -14,20 +14,20 @@ from tiering.formats.features import FeatureTable
 from tiering.formats.shape import EdgeShape, GraphShape, SizedGraph
 from tiering.memory import Budget
 from tiering.reorder.adjacency import PIECES, RelabelSizes
-from tiering.reorder.arrays import SIZES, NodeArrays, node_reading
+from tiering.reorder.arrays import SIZES, NodeArrays, plan_nodes
 from tiering.reorder.rank import nodes_per_run, sort_bytes
-from tiering.reorder.table_reader import disk_read, reading_of
+from tiering.reorder.table_reader import disk_read, plan_reading
 from tiering.reorder.tasks.order import NODE_BYTES
 from tiering.reorder.tasks.relabel import task_bytes, value_sizes
 from tiering.reorder.tasks.rows import tables_task_bytes
 from tiering.run.job import Carrier
-from tiering.run.move import MAX_PASSES, Reading, least_memory, plan_moves
+from tiering.run.move import MAX_PASSES, ReadPlan, least_memory, plan_moves
 from tiering.run.options import ClusterOptions
 from tiering.run.places import Places
 from tiering.run.plan import StageEstimate, StepEstimate, base_memory
 
 _LEAST_TASK = 64 << 20  # bytes of a task that cuts lists
-_TASK_MEMORY = 2 * BLOCK_BYTES + appending_memory(1 << 62)  # beside these bytes: new ids of sources, a file
+_TASK_MEMORY = 2 * BLOCK_BYTES + appending_memory(1 << 62)  # and these bytes: new ids of sources, a file
 
 
 class ReorderStep(NamedTuple):
@@ -125,14 +125,14 @@ class ReorderPlan:
                 if node.num_nodes and not key.startswith("split-"):
                     yield node.num_nodes, nbytes // node.num_nodes
 
-    def _along(self, count: int, item_bytes: int) -> tuple[Places, Reading]:
-        return Places.row_by_row(count, item_bytes), node_reading(count, item_bytes)
+    def _along(self, count: int, item_bytes: int) -> tuple[Places, ReadPlan]:
+        return Places.row_by_row(count, item_bytes), plan_nodes(count, item_bytes)
 
-    def _rows(self) -> list[tuple[Places, Reading]]:
+    def _rows(self) -> list[tuple[Places, ReadPlan]]:
         """Return what becomes of the feature tables."""
         tables = (table for table in self.shape.tables.values() if table.bytes)
         return [
-            (Places.row_by_row(table.rows, table.row_bytes, number), reading_of(table, False))
+            (Places.row_by_row(table.rows, table.row_bytes, number), plan_reading(table, False))
             for number, table in enumerate(tables)
         ]
 

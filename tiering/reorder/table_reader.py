@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,31 +21,25 @@ from tiering.formats.feature_rows import map_rows
 from tiering.formats.features import FeatureTable
 from tiering.formats.tier_rows import TierRows
 from tiering.reorder.arrays import SIZES, PieceSizes, Rows, moved_bytes, source_of
-from tiering.run.move import MoveCost, Reading
-
-_NUMBER_BYTES = 48  # memory per row of a piece: its rank, its place, and what the place is computed from
+from tiering.run.move import PLACE_BYTES, MoveCost, ReadPlan
 
 
-def reading_of(table: Rows, in_order: bool, sizes: PieceSizes | None = None, made_bytes: int = 0) -> Reading:
+def plan_reading(table: Rows, in_order: bool, sizes: PieceSizes | None = None, made_bytes: int = 0) -> ReadPlan:
     """Return how the rows of a table are read; `in_order`: it lies in the order of its ranks.
 
     `made_bytes`: of a row that is converted after it was read.
     """
     sizes, source = sizes or SIZES, source_of(table)
     how = "in order" if in_order else "gather" if sizes.cached(table) else "passes"
-    step = _step(table, sizes, made_bytes)
+    numbers = PLACE_BYTES if how == "passes" else 0
+    step = sizes.rows(max(moved_bytes(table), made_bytes) + numbers)
     rows = min(step, table.rows)
     pieces, made = rows * source.row_bytes * min(2, -(-table.rows // step)), rows * made_bytes
     if isinstance(table, EncodedTable):
         made += rows * table.row_bytes
     elif isinstance(source, TierRows):
         pieces = source.pieces_memory(step)
-    numbers = rows * (_NUMBER_BYTES if how == "passes" else 8)
-    return Reading(how, table.rows, rows * (made_bytes or table.row_bytes), pieces + made + numbers)
-
-
-def _step(table: Rows, sizes: PieceSizes, made_bytes: int) -> int:
-    return sizes.rows(max(moved_bytes(table), made_bytes) + _NUMBER_BYTES)
+    return ReadPlan(how, table.rows, step, rows * (made_bytes or table.row_bytes), pieces + made + rows * numbers)
 
 
 def disk_read(table: Rows, cost: MoveCost) -> int:
@@ -69,15 +64,14 @@ class TableReader:
     convert: Callable[[Bytes], AnyArray] | None = None  # what becomes of rows that were read
     made_bytes: int = 0  # bytes of a row that was converted
 
-    @property
-    def reading(self) -> Reading:
-        """How the rows are read."""
-        return reading_of(self.table, self.maps is None, self.sizes, self.made_bytes)
+    @cached_property
+    def reading(self) -> ReadPlan:
+        """How the rows are read, decided once."""
+        return plan_reading(self.table, self.maps is None, self.sizes, self.made_bytes)
 
-    def read(self, begin: int, end: int, multiple: int = 1) -> Iterator[tuple[Bytes, AnyArray]]:
+    def read(self, begin: int, end: int, multiple: int = 1) -> Iterator[tuple[Bytes, AnyArray | range]]:
         """Yield rows and ranks in pieces: of the ranks [begin, end), or with ``passes`` of those rows of the table."""
-        table = self.table
-        step = max(1, _step(table, self.sizes or SIZES, self.made_bytes) // multiple) * multiple
+        table, step = self.table, max(1, self.reading.step // multiple) * multiple
         encoded = np.empty((0, table.row_bytes), np.uint8)
         for first, rows, *numbers in self._pieces(begin, end, step):
             if isinstance(table, EncodedTable):
@@ -85,7 +79,7 @@ class TableReader:
                 rows = table.encode(rows, first, self.threads, encoded[: len(rows)])
             if self.convert is not None:
                 rows = np.ascontiguousarray(self.convert(rows)).view(np.uint8).reshape(len(rows), -1)
-            yield rows, np.arange(first, first + len(rows)) if not numbers else numbers[0]
+            yield rows, numbers[0] if numbers else range(first, first + len(rows))
 
     def _pieces(self, begin: int, end: int, step: int) -> Iterator[tuple[Any, ...]]:
         """Yield the first row, rows as the source has them, and their ranks unless these follow each other."""
@@ -103,7 +97,6 @@ class TableReader:
                 yield begin + first, np.ascontiguousarray(rows), *map(np.ascontiguousarray, numbers)
             return
         new_to_old: Any = self.maps[0]
-
         buffers = [np.empty((min(step, end - begin), source.row_bytes), np.uint8) for _ in range(2)]
 
         def gather(first: int) -> tuple[int, Bytes]:

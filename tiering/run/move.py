@@ -22,21 +22,23 @@ from tiering.artifacts.file_writer import FileWriter, appending_memory
 from tiering.artifacts.storage import AnyArray, Bytes, aligned_bytes
 from tiering.memory import Budget
 from tiering.run.pieces import ShuffleFile, ShuffleFileWriter, fresh, read_partition
-from tiering.run.places import Places, Room, Window
+from tiering.run.places import Places, Window, WindowBuffer
 from tiering.run.store import Store
 from tiering.text.progress import progress
 
+PLACE_BYTES = 48  # memory of an item that passes a window: its number, its place, what that is computed from
 MAX_PASSES = 3  # groups up to which items pass once for each: cutting them writes and reads them once more
-_COPIES = 4  # of a chunk that is cut: read, sorted, written, and numbers beside them
+_COPIES = 4  # of a chunk that is cut: read, sorted, written, and numbers of items
 
 
 @dataclass(frozen=True)
-class Reading:
+class ReadPlan:
     """How items are read: in the order of their places, or as they lie."""
 
     how: str  # ``in order``, ``gather`` or, as they lie, ``passes``
     items: int
-    piece: int  # bytes of the items that come together
+    step: int  # items that come together
+    piece: int  # bytes of these
     memory: int  # bytes held while they are read
 
     @property
@@ -49,10 +51,10 @@ class Reader(Protocol):
     """Items and their numbers, ranks of rows."""
 
     @property
-    def reading(self) -> Reading:
+    def reading(self) -> ReadPlan:
         """How items are read."""
 
-    def read(self, begin: int, end: int, multiple: int = 1) -> Iterator[tuple[Bytes, AnyArray]]:
+    def read(self, begin: int, end: int, multiple: int = 1) -> Iterator[tuple[Bytes, AnyArray | range]]:
         """Yield items in pieces: those of the numbers [begin, end) where they are read in order, else of the input.
 
         All pieces but the last have a multiple of so many items.
@@ -60,7 +62,7 @@ class Reader(Protocol):
 
 
 class Move(Protocol):
-    """What fills windows."""
+    """Items or lists that fill windows."""
 
     @property
     def reach(self) -> int:
@@ -72,10 +74,10 @@ class Move(Protocol):
     def read(self, windows: Sequence[Window]) -> Iterator[Any]:
         """Yield pieces of the input, of which windows need some."""
 
-    def place(self, piece: Any, room: Room) -> None:
+    def place(self, piece: Any, buffer: WindowBuffer) -> None:
         """Copy to a window what it has of a piece."""
 
-    def finish(self, room: Room) -> None:
+    def finish(self, buffer: WindowBuffer) -> None:
         """Complete a window that has all of its items."""
 
 
@@ -102,7 +104,7 @@ class Items:
         if not self.reader.reading.ordered:
             spans = [(0, self.reader.reading.items)]
         else:
-            spans = _joined(self.places.items(window) for window in windows)
+            spans = _merge_ranges(self.places.items(window) for window in windows)
         for begin, end in spans:
             for items, numbers in self.reader.read(begin, end):
                 yield items, self.places.of(numbers)
@@ -113,23 +115,23 @@ class Items:
             for items, numbers in self.reader.read(lane.missing(files), lane.end, lane.per_unit):
                 yield from lane.deal(int(numbers[0]), items)
 
-    def place(self, piece: tuple[Bytes, AnyArray], room: Room) -> None:
+    def place(self, piece: tuple[Bytes, AnyArray], buffer: WindowBuffer) -> None:
         """Copy to a window what it has of a piece."""
-        self.places.put(*piece, room, self.threads)
+        self.places.put(*piece, buffer, self.threads)
 
-    def finish(self, room: Room) -> None:
+    def finish(self, buffer: WindowBuffer) -> None:
         """Leave the items as they are."""
 
 
-def _joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+def _merge_ranges(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return ranges in ascending order, those that touch as one."""
-    joined: list[tuple[int, int]] = []
+    merged: list[tuple[int, int]] = []
     for begin, end in sorted(spans):
-        if joined and begin <= joined[-1][1]:
-            joined[-1] = joined[-1][0], max(end, joined[-1][1])
+        if merged and begin <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(end, merged[-1][1])
         else:
-            joined.append((begin, end))
-    return joined
+            merged.append((begin, end))
+    return merged
 
 
 @dataclass(frozen=True)
@@ -156,25 +158,19 @@ class MovePlan:
     costs: Sequence[MoveCost]  # of each kind of items
 
 
-def least_memory(moves: Iterable[tuple[Places, Reading]]) -> int:
+def least_memory(moves: Iterable[tuple[Places, ReadPlan]]) -> int:
     """Return the least bytes of memory with which items can be moved: a block, and what reading takes."""
     moves = [*moves]
     if all(reading.ordered for _, reading in moves):
         return _streaming(moves)
-    return max(
-        (
-            reading.memory + min(places.nbytes, checksum.BLOCK_BYTES) + 2 * places.item_bytes
-            for places, reading in moves
-        ),
-        default=0,
-    )
+    return max(_held(*one) + min(one[0].nbytes, checksum.BLOCK_BYTES) for one in moves)
 
 
-def plan_moves(moves: Sequence[tuple[Places, Reading]], budget: Budget, what: str) -> MovePlan:
+def plan_moves(moves: Sequence[tuple[Places, ReadPlan]], budget: Budget, what: str) -> MovePlan:
     """Choose how the windows of all items' files are filled; `BudgetError` if there is no room for a block."""
     budget.require(least_memory(moves), what)
     block, total = checksum.BLOCK_BYTES, sum(places.nbytes for places, _ in moves)
-    held = max((reading.memory + 2 * places.item_bytes for places, reading in moves), default=0)
+    held = max((_held(*one) for one in moves), default=0)
     left, chunk, group = budget.left() - held, 0, 0
     if not (streams := all(reading.ordered for _, reading in moves)):
         group = max(block, left // block * block)
@@ -195,7 +191,13 @@ def plan_moves(moves: Sequence[tuple[Places, Reading]], budget: Budget, what: st
     return MovePlan(group, chunk, costs)
 
 
-def _streaming(moves: Sequence[tuple[Places, Reading]]) -> int:
+def _held(places: Places, reading: ReadPlan) -> int:
+    """Return the memory of items that pass windows: pieces, places of those that come in order, edges of a window."""
+    numbers = min(reading.items, reading.step) * PLACE_BYTES if reading.ordered else 0
+    return reading.memory + numbers + 2 * places.item_bytes
+
+
+def _streaming(moves: Sequence[tuple[Places, ReadPlan]]) -> int:
     """Return the memory of items that are read in order and appended: pieces, with copies, and those being written."""
     pieces = [
         reading.memory + max(lane.copies(places.item_bytes, reading.piece) for lane in places.lanes)
@@ -215,13 +217,13 @@ def _passes(places: Places, group: int) -> int:
 def _groups(files: Sequence[FileWriter], turns: Iterable[Sequence[int]], most: int) -> list[list[Window]]:
     """Return windows of the missing blocks, in groups of at most `most` bytes; of files that take turns in turn."""
     groups: list[list[Window]] = []
-    room = 0
+    left = 0
     for window in _windows(files, turns, most):
-        if not groups or window.end - window.begin > room:
+        if not groups or window.end - window.begin > left:
             groups.append([])
-            room = most
+            left = most
         groups[-1].append(window)
-        room -= window.end - window.begin
+        left -= window.end - window.begin
     return groups
 
 
@@ -251,6 +253,15 @@ Written: TypeAlias = Callable[[int, int, Bytes], None]
 """Called with the number of a file, a byte of it, and what was written there: whole units or blocks."""
 
 
+def move_items(
+    items: Sequence[Items], files: Sequence[FileWriter], budget: Budget, scratch: Path, desc: str,
+    written: Written = lambda *_: None,
+) -> None:  # fmt: skip
+    """Write what is missing of files that consist of items; see `move`. `BudgetError`: no room for a block."""
+    plan = plan_moves([(one.places, one.reader.reading) for one in items], budget, f"{desc}, in pieces,")
+    move(items, files, plan, scratch, desc, written)
+
+
 def move(
     moves: Sequence[Move], files: Sequence[FileWriter], plan: MovePlan, scratch: Path, desc: str,
     written: Written = lambda *_: None,
@@ -276,24 +287,24 @@ def move(
             for number, one in enumerate(moves)
         ]  # fmt: skip
         for group in groups:
-            rooms = [Room(window, reach) for window in group]
+            buffers = [WindowBuffer(window, reach) for window in group]
             for one, filling in zip(moves, fill, strict=True):
-                own = [room for room in rooms if one.fills(room.window)]
+                own = [buffer for buffer in buffers if one.fills(buffer.window)]
                 filling(own)
-                for room in own:
-                    one.finish(room)
-            for room in rooms:
-                files[room.window.file].write(room.window.block, room.data)
-                written(room.window.file, room.window.begin, room.data)
-                bar.update(room.data.size)
-            del rooms, own, room  # before the next are made
+                for buffer in own:
+                    one.finish(buffer)
+            for buffer in buffers:
+                files[buffer.window.file].write(buffer.window.block, buffer.data)
+                written(buffer.window.file, buffer.window.begin, buffer.data)
+                bar.update(buffer.data.size)
+            del buffers, own, buffer  # before the next are made
 
 
-def _pass(one: Move, rooms: Sequence[Room]) -> None:
+def _pass(one: Move, buffers: Sequence[WindowBuffer]) -> None:
     """Fill windows while the items that they need pass."""
-    for piece in one.read([room.window for room in rooms]) if rooms else ():
-        for room in rooms:
-            one.place(piece, room)
+    for piece in one.read([buffer.window for buffer in buffers]) if buffers else ():
+        for buffer in buffers:
+            one.place(piece, buffer)
 
 
 class _Pieces(AbstractContextManager["_Pieces"]):
@@ -303,7 +314,7 @@ class _Pieces(AbstractContextManager["_Pieces"]):
         self._items, self._store, self._memory = items, Store(folder), fresh(0)
         self._numbers = {window: number for number, window in enumerate(w for g in groups for w in g if items.fills(w))}
         item_bytes, count = items.places.item_bytes, items.reader.reading.items
-        step = max(1, 2 * chunk // (item_bytes + 16))  # beside an item and its copy: its place and position, each twice
+        step = max(1, 2 * chunk // (item_bytes + 16))  # an item, its copy, its place and position, each twice
         raw, moved = (aligned_bytes(min(step, count) * item_bytes) for _ in range(2))
         self._files = [self._cut(begin, min(step, count - begin), raw, moved) for begin in range(0, count, step)]
 
@@ -319,13 +330,13 @@ class _Pieces(AbstractContextManager["_Pieces"]):
                 file.add(columns)
             return file.finish()
 
-    def fill(self, rooms: Sequence[Room]) -> None:
+    def fill(self, buffers: Sequence[WindowBuffer]) -> None:
         """Fill windows with what was cut for them."""
-        for room in rooms:
-            number = self._numbers[room.window]
+        for buffer in buffers:
+            number = self._numbers[buffer.window]
             for file in self._files:
                 found = read_partition(self._store, file, number, self._kept)
-                self._items.places.put(found["row"], found["place"], room, self._items.threads, first=0)
+                self._items.places.put(found["row"], found["place"], buffer, self._items.threads, first=0)
 
     def _kept(self, nbytes: int) -> Bytes:
         if self._memory.size < nbytes:

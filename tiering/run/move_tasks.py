@@ -16,11 +16,11 @@ from tiering.run.files import TaskFile, files_step, output_window
 from tiering.run.grid import Grid, equal_bounds
 from tiering.run.job import Job
 from tiering.run.pieces import TaskRecord
-from tiering.run.places import Places, Room, Window
+from tiering.run.places import Places, Window, WindowBuffer
 from tiering.run.step import Step, TaskContext, resolve
 
 _HERE = "tiering.run.move_tasks"
-COPIES = 4  # of a chunk that is cut, or of a window that is filled: read, sorted, written, and numbers beside them
+COPIES = 4  # of a chunk that is cut, or of a window that is filled: read, sorted, written, and numbers of items
 _ITEM_BYTES = 96  # memory per item that is cut: rank, place, and what these are computed from
 
 
@@ -116,14 +116,14 @@ def fill(context: TaskContext) -> None:
         for part in out.parts:
             window = Window(out.number, -1, *(out.file.ends[part - 1] if part else 0, out.file.ends[part]))
             reach = max(places.item_bytes for _, places in moves) - 1
-            room = Room(window, reach, context.buffer)
+            buffer = WindowBuffer(window, reach, context.buffer)
             for one, places in moves:
                 files = [len(ends[file]) for file in places.sizes if int(file) < out.number]
                 wanted = ((chunk, sum(files) + part) for chunk in range(one["chunks"]))
                 for found in context.read_many(one["step"], wanted, keep=False):
                     if found["row"].size:
-                        places.put(found["row"], found["place"], room, context.threads, first=0)
-            written = out.append(room.data)
+                        places.put(found["row"], found["place"], buffer, context.threads, first=0)
+            written = out.append(buffer.data)
             if page_bytes and written.size:
                 sums.append(native.page_hashes(written, page_bytes).astype("<u4", copy=False))
     if page_bytes:

@@ -27,17 +27,17 @@ class Window(NamedTuple):
     end: int
 
 
-class Room:
+class WindowBuffer:
     """The memory of a window, zeros, and of what items at its edges have outside."""
 
-    def __init__(self, window: Window, reach: int, buffer: Callable[[int], Bytes] = aligned_bytes) -> None:
-        """`reach`: bytes that an item may have beyond an edge; `buffer` returns memory."""
+    def __init__(self, window: Window, reach: int, allocate: Callable[[int], Bytes] = aligned_bytes) -> None:
+        """`reach`: bytes that an item may have beyond an edge; `allocate` returns memory."""
         head = min(reach, window.begin)
         at = -head % ALIGNMENT  # so that the window itself is aligned, for direct writes
         self.window, self._low, self._at = window, window.begin - head, at
-        self._memory = buffer(at + head + window.end - window.begin + reach)
+        self._memory = allocate(at + head + window.end - window.begin + reach)
         self.data = self.span(window.begin, window.end)
-        if buffer is not aligned_bytes:  # which are zeros
+        if allocate is not aligned_bytes:  # which are zeros
             self.data[:] = 0
 
     def span(self, begin: int, end: int) -> Bytes:
@@ -69,7 +69,7 @@ class Lane:
         return self.unit_bytes or self.stride
 
     def items(self, window: Window) -> tuple[int, int]:
-        """Return the items among which are all that reach into a window, half-open; none if it lies elsewhere."""
+        """Return the items among which are all that reach into a window, half-open; none if it has no others."""
         if window.file not in self.files:
             return 0, 0
         count, turn = len(self.files), self.files.index(window.file)
@@ -96,7 +96,8 @@ class Lane:
     def copies(self, item_bytes: int, nbytes: int) -> int:
         """Return the memory of what `deal` copies of so many bytes of items."""
         gaps = self.per_unit * item_bytes < self.unit
-        return (nbytes if gaps else 0) + (nbytes // len(self.files) if len(self.files) > 1 else 0)
+        padded = nbytes * self.unit // (self.per_unit * item_bytes)
+        return (padded + self.unit if gaps else 0) + (padded // len(self.files) if len(self.files) > 1 else 0)
 
     def deal(self, first: int, items: Bytes) -> Iterator[tuple[int, int, Bytes]]:
         """Yield the file, the first byte in it, and the units, of items from number `first` on, which begins a unit."""
@@ -106,7 +107,7 @@ class Lane:
             unit = self.first_unit + (begin - self.first) // self.per_unit
             for skipped in range(min(count, len(units))):
                 at = unit + skipped
-                yield self.files[at % count], at // count * self.unit, units[skipped::count]
+                yield self.files[at % count], at // count * self.unit, np.ascontiguousarray(units[skipped::count])
 
     def _as_units(self, items: Bytes) -> Bytes:
         """Return items, from a unit's start on, as units of `unit` bytes with zeros between them."""
@@ -173,8 +174,9 @@ class Places:
         lane = self.lanes[0]
         return len(self.lanes) == len(lane.files) == 1 and not lane.first and lane.stride == lane.unit == self.grain
 
-    def of(self, items: AnyArray) -> AnyArray:
+    def of(self, items: AnyArray | range) -> AnyArray:
         """Return the places of items by their numbers, ranks of rows."""
+        items = np.arange(items.start, items.stop) if isinstance(items, range) else items
         if self._plain:
             return items
         places = np.empty(items.size, np.int64)
@@ -194,11 +196,11 @@ class Places:
         base, low = self._bases[window.file], max(0, (window.begin - self.item_bytes) // self.grain + 1)
         return base + low, base - (-window.end // self.grain)
 
-    def put(self, items: Bytes, places: AnyArray, room: Room, threads: int, first: int | None = None) -> None:
+    def put(self, items: Bytes, places: AnyArray, buffer: WindowBuffer, threads: int, first: int | None = None) -> None:
         """Copy to a window the items that reach into it; `places` as `of` gives them, or counted from `first`."""
-        low, high = self.span(room.window)
-        begin, first = (low - self._bases[room.window.file]) * self.grain, low if first is None else first
-        native.scatter_rows(items, places, first, room.items(begin, high - low, self.item_bytes, self.grain), threads)
+        low, high = self.span(buffer.window)
+        begin, first = (low - self._bases[buffer.window.file]) * self.grain, low if first is None else first
+        native.scatter_rows(items, places, first, buffer.items(begin, high - low, self.item_bytes, self.grain), threads)
 
     def cut(
         self, items: Bytes, places: AnyArray, windows: Sequence[Window], out: Bytes, threads: int
