@@ -237,8 +237,8 @@ def run_attempt(call: Call, arrays: Columns | None = None) -> TaskRecord:
 def _commit(store: Store, job: str, record: TaskRecord) -> TaskRecord:
     """Put the record; where another attempt was first, compare its content with ours."""
     step, index = record["step"], record["index"]
-    key = pieces.record_key(job, step, index)
-    if store.put_if_absent(key, pieces.canonical(record)) == pieces.canonical(record):
+    key, data = pieces.record_key(job, step, index), pieces.canonical(record)
+    if store.put_if_absent(key, data) == data:
         return record
     store.remove(record["shuffle"]["key"])
     first = pieces.read_record(store, job, step, index)

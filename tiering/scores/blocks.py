@@ -119,11 +119,8 @@ def make_blocks(job: Job, graph: Graph, train: TrainSet, states: int = 0) -> Blo
 
 def _find_pieces(params: dict[str, Any], states: int) -> list[list[list[int]]]:
     """Return who has the columns of each range of lists: tasks of a sweep, and the first partition of their values."""
-    into = [
-        sum(relation["dst"] == node_type for relation in params["relations"])
-        for node_type in range(len(params["sizes"]))
-    ]
-    ends = [1 + states * into[node_type] for node_type, _, _ in params["nodes"]]
+    into = [relation["dst"] for relation in params["relations"]]
+    ends = [1 + states * into.count(node_type) for node_type, _, _ in params["nodes"]]
     pieces = []
     for number, low, high in params["lists"]:
         own = []
@@ -140,8 +137,8 @@ def _resident_bytes(params: dict[str, Any], bounds: Range, bins: Int64Array) -> 
     node_type, begin, end = bounds
     own = bins[_bin_at(begin, params["shifts"][node_type]) : _bin_at(end, params["shifts"][node_type])]
     blocks = sum(len(KINDS) * (((high - low) >> 16) + 2) for _, low, high in params["lists"])
-    into = len([relation for relation in params["relations"] if relation["dst"] == node_type])
-    return 4 * int(own.sum()) + 8 * own.size * blocks + (48 + 32 * into) * (end - begin)
+    into = [relation["dst"] for relation in params["relations"]].count(node_type)
+    return 4 * int(own.sum()) + 8 * int(own.size) * blocks + (48 + 32 * into) * (end - begin)
 
 
 def _cut_nodes(job: Job, params: dict[str, Any], number: int, edges: Int64Array) -> list[Range]:
@@ -260,21 +257,21 @@ def sum_out_edges(context: TaskContext, active: Sequence[bool] | None = None) ->
     return sums.take()
 
 
-def _read_values(context: TaskContext, task: int, kind: int) -> Float64Array:
-    """Return the values of the columns of a kind in a range of lists."""
+def _read_values(context: TaskContext, task: int, kind: int) -> list[Float64Array]:
+    """Return the values of the columns of a kind in a range of lists, in pieces."""
     pieces, before = context.params["pieces"][task], context.params["before"]
-    return np.concatenate([context.read(before, owner, first + kind)["value"] for owner, first in pieces])
+    return [context.read(before, owner, first + kind)["value"] for owner, first in pieces]
 
 
-def bin_sums(context: TaskContext, values: Float64Array) -> list[float]:
-    """Return the sums of the values of each bin of a task's nodes, one after the other."""
-    size = 1 << context.params["shifts"][context.params["nodes"][context.index][0]]
-    return [float(values[at : at + size].cumsum()[-1]) for at in range(0, values.size, size)]
+def chosen_ids(context: TaskContext) -> Int64Array:
+    """Return the nodes of a task that were chosen, counted from its first."""
+    ids: Int64Array = context.read("chosen", 0, context.index)["ids"] - context.params["nodes"][context.index][1]
+    return ids
 
 
 def chosen_values(context: TaskContext, value: float, rest: float) -> Float64Array:
     """Return `value` for those nodes of a task that were chosen, `rest` for the others."""
     _, begin, end = context.params["nodes"][context.index]
     values = np.full(end - begin, rest)
-    values[context.read("chosen", 0, context.index)["ids"] - begin] = value
+    values[chosen_ids(context)] = value
     return values

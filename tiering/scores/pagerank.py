@@ -22,7 +22,7 @@ from tiering.formats.graph import Graph
 from tiering.formats.shape import SizedGraph
 from tiering.run.job import Job
 from tiering.run.step import TaskContext
-from tiering.scores.blocks import bin_sums, chosen_values, emit_values, make_blocks, sum_out_edges
+from tiering.scores.blocks import chosen_ids, chosen_values, emit_values, make_blocks, sum_out_edges
 from tiering.scores.counts import column_sizes, join_columns
 from tiering.scores.request import HUGE_PAGE, Float64Array, MemoryNeed, Method, ScoreColumns, ScoreRequest
 from tiering.scores.sweeps import node_values, sweep_arguments, sweep_need
@@ -126,10 +126,12 @@ def start(context: TaskContext) -> None:
 
 def sweep(context: TaskContext) -> dict[str, list[float]]:
     """Write the scores of a range of nodes after a sweep; as facts, by how much those of each bin changed."""
-    params = context.params
-    after = chosen_values(context, *params["restart"]) + params["damping"] * sum_out_edges(context)
-    changes = bin_sums(context, np.abs(after - context.read(params["before"], context.index)["score"]))
-    _write(context, after)
+    params, (value, rest) = context.params, context.params["restart"]
+    scores = context.read(params["before"], context.index)["score"].copy()
+    shift = params["shifts"][params["nodes"][context.index][0]]
+    ids = chosen_ids(context)
+    changes = native.update_scores(sum_out_edges(context), (rest, value), ids, params["damping"], shift, scores)
+    _write(context, scores)
     return {"changes": changes}
 
 

@@ -22,12 +22,13 @@ BinnedCsc::BinnedCsc(const CscView& csc, int64_t num_src, int64_t high_degree, i
       size = binned.place(kind, bin, size, kLineEdges);
     }
   }
-  edges = Buffer<uint32_t>(size, 0);  // gaps between bins, too: tasks write them
+  edges = Buffer<uint32_t>(size);
   binned.write(csc, {}, {edges.data(), nullptr, std::vector<char>(static_cast<size_t>(2 * bins), 0)}, [] {});
   for (const ColumnKind kind : kColumnKinds)
     for (int64_t bin = 0; bin < bins; ++bin) {
       const int64_t blocks = binned.num_blocks(kind);
       int64_t* const own = starts[kind].data() + bin;
+      std::fill(edges.data() + own[blocks * bins], edges.data() + round_up(own[blocks * bins], kLineEdges), 0);  // gaps
       for (int64_t block = 0; block < blocks; ++block) own[block * bins] = -1;
       binned.visit_blocks(kind, bin, 0, binned.size(kind, bin), [&](int64_t first_rank, int64_t first, int64_t) {
         own[(first_rank >> BinnedEdges::kHalfBits) * bins] = first;
@@ -65,7 +66,7 @@ BinSums::BinSums(int64_t num_sources, int shift, std::span<const int64_t> bin_ed
 }
 
 void BinSums::add(std::span<const uint32_t> edges, std::span<const int64_t> starts,
-                  const std::optional<std::span<const double>>& values, int threads) {
+                  const std::optional<std::vector<std::span<const double>>>& values, int threads) {
   const auto bins = static_cast<int64_t>(bins_.size()), entries = static_cast<int64_t>(starts.size());
   TIERING_EXPECT(bins > 0 && entries >= bins && entries % bins == 0, "starts: expected rows of ", bins, ", found ",
                  entries, " numbers");
@@ -75,11 +76,13 @@ void BinSums::add(std::span<const uint32_t> edges, std::span<const int64_t> star
                        (i < bins || starts[i] >= starts[i - bins]),
                    "starts[", i, "] is ", starts[i], ": expected ascending columns, up to ", edges.size());
   if (values) {
-    const auto count = static_cast<int64_t>(values->size());
+    int64_t count = 0;
+    for (const auto& piece : *values) count += static_cast<int64_t>(piece.size());
     TIERING_EXPECT(count <= ranks && count > ranks - BinnedEdges::kBlockColumns, "values: expected those of ", blocks,
                    " blocks, found ", count);
     if (values_.size() < ranks) values_ = Buffer<double>(ranks, 0.0);  // whatever 16 bits of a rank say
-    std::copy(values->begin(), values->end(), values_.data());
+    double* to = values_.data();
+    for (const auto& piece : *values) to = std::copy(piece.begin(), piece.end(), to);
   }
   for_blocks(threads, bins, [&](int64_t bin) {
     Bin& own = bins_[bin];
