@@ -6,7 +6,7 @@ Only memory that the steps promise is used: what does not fit is not kept, and w
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from tiering.run.pieces import Columns
 
@@ -37,11 +37,16 @@ class ResidentArrays:
         columns = self._arrays.get(key)
         if columns is None:
             columns = make()
-            with self._lock:
-                if self.nbytes + _size(columns) <= self._limit and key not in self._arrays:
-                    self._arrays[key] = columns
-                    self.nbytes += _size(columns)
+            self.put({key: columns})
         return columns
+
+    def put(self, arrays: Mapping[Key, Columns]) -> None:
+        """Keep all `arrays`, which may share memory, or none of them, if there is no room or some are there."""
+        with self._lock:
+            nbytes = self.nbytes + sum(map(_size, arrays.values()))
+            if nbytes <= self._limit and not arrays.keys() & self._arrays.keys():
+                self._arrays.update(arrays)
+                self.nbytes = nbytes
 
     def clear(self) -> None:
         """Drop all arrays."""

@@ -99,6 +99,7 @@ class TaskContext:
     file: OutputFile | None = None  # the file of an artifact that the task has written, if it writes one
     broadcast: Columns = field(default_factory=dict)  # arrays of the driver, where the driver runs the task itself
     _writer: ShuffleFileWriter | None = None
+    _written: list[Columns] | None = None  # partitions that may stay in memory
 
     def share(self, make: Callable[..., T], *arguments: Any) -> T:
         """Return ``make(*arguments)``, made once for the tasks of the job in this process: an open artifact, say."""
@@ -138,12 +139,12 @@ class TaskContext:
                 yield coming.popleft().result()
 
     def write(self, **columns: AnyArray) -> None:
-        """Write the next partition of this task's shuffle file. Arrays that own their memory may stay there."""
+        """Write the next partition of this task's shuffle file."""
         if self._writer is None:
             raise InternalError(f"{self.step}: partitions are written while the task runs")
-        if all(array.base is None for array in columns.values()):
-            resident.get((self.step, self.index, len(self._writer.entries)), lambda: columns)
         self._writer.add(columns)
+        if self._written is not None:
+            self._written.append(columns)
 
     def write_all(self, columns: Columns, ends: Sequence[int] | Int64Array) -> None:
         """Write columns as consecutive partitions that end at `ends`."""
@@ -219,9 +220,10 @@ def run_attempt(call: Call, arrays: Columns | None = None) -> TaskRecord:
         store.remove(stale)
     key = f"{own}{uuid.uuid4().hex}.shuffle"
     with store.writer(key) as out:
-        context._writer = ShuffleFileWriter(key, out)
+        context._writer, context._written = ShuffleFileWriter(key, out), [] if call.resident > 0 else None
         facts = resolve(step.function)(context) or {}
         written = context._writer.finish()
+    resident.put({(step.name, index, number): columns for number, columns in enumerate(context._written or ())})
     file = None if context.file is None else vars(context.file)
     content = {
         "step": step.name, "index": index, "plan": call.plan_digest, "facts": facts,

@@ -138,7 +138,8 @@ def _resident_bytes(params: dict[str, Any], bounds: Range, bins: Int64Array) -> 
     own = bins[_bin_at(begin, params["shifts"][node_type]) : _bin_at(end, params["shifts"][node_type])]
     blocks = sum(len(KINDS) * (((high - low) >> 16) + 2) for _, low, high in params["lists"])
     into = [relation["dst"] for relation in params["relations"]].count(node_type)
-    return 4 * int(own.sum()) + 8 * int(own.size) * blocks + (48 + 32 * into) * (end - begin)
+    nbytes: int = 4 * int(own.sum()) + 8 * own.size * blocks + (48 + 32 * into) * (end - begin)
+    return nbytes
 
 
 def _cut_nodes(job: Job, params: dict[str, Any], number: int, edges: Int64Array) -> list[Range]:
@@ -231,7 +232,7 @@ def emit_values(context: TaskContext, values: Callable[[int, Columns, AnyArray],
         for bounds in ranges:
             for columns, passed in kinds:
                 begin, end = np.searchsorted(columns, [bound - first for bound in bounds])
-                context.write(value=passed[begin:end].copy())
+                context.write(value=passed[begin:end])
 
 
 def sum_out_edges(context: TaskContext, active: Sequence[bool] | None = None) -> Float64Array:
