@@ -17,6 +17,9 @@ from tiering.run.resident import ResidentArrays, resident
 from tiering.run.step import Call, LocalExecutor, Outcome, Step
 
 
+HOME = "5a" * 28  # a machine, as Ray names it
+
+
 def arrays(nbytes: int) -> dict[str, np.ndarray]:
     return {"a": np.zeros(nbytes, np.uint8)}
 
@@ -113,12 +116,12 @@ def test_ray_sends_a_range_where_it_was():
     """To that machine if it can run tasks, anywhere else if not, or where nothing is resident."""
     pytest.importorskip("ray")
     executor = RayExecutor.__new__(RayExecutor)
-    executor._homes, executor._left_out = {("job", 1): "there"}, {}
+    executor._homes, executor._left_out = {("job", 1): HOME}, {}
     swept, other = Step("sweep", "", 2, resident=1), Step("sweep", "", 2)
     call = Call("", "job", swept, 1, "")
     strategy = executor._strategy(call)
-    assert (strategy.node_id, strategy.soft, strategy._spill_on_unavailable) == ("there", True, True)
+    assert (strategy.node_id, strategy.soft, strategy._spill_on_unavailable) == (HOME, True, True)
     for elsewhere in (replace(call, index=0), replace(call, job="next"), replace(call, step=other)):
         assert executor._strategy(elsewhere) == "SPREAD"
-    executor._left_out = {"there": "lacks an input"}
+    executor._left_out = {HOME: "lacks an input"}
     assert executor._strategy(call) == "SPREAD"
