@@ -212,7 +212,8 @@ def attempt(call: Call) -> Outcome:
 def run_attempt(call: Call, arrays: Columns | None = None) -> TaskRecord:
     """Run a task once in this process, with `arrays` of the driver to `broadcast`; commit it, return the record."""
     store, step, index = Store(call.store), call.step, call.index
-    resident.begin_task(call.job, (step.name, *step.reads), call.resident)
+    if arrays is None:
+        resident.begin_task(call.job, (step.name, *step.reads), call.resident)
     shuffle = ShuffleStore(store, call.job)
     context = TaskContext(shuffle, step.name, step.function, index, step.params, call.threads, broadcast=arrays or {})
     own = f"{pieces.shuffle_folder(call.job, step.name)}/{index // FOLDER_TASKS:03}/{index:06}-"

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -108,9 +108,10 @@ def _run_tasks(
     last = blocks.make_step("start", f"{_HERE}:start", start=iteration.start)
     job.run(last)
     done, residual = 0, math.inf
-    params = {"damping": iteration.damping, "restart": iteration.restart}
+    params: dict[str, Any] = {"damping": iteration.damping, "restart": iteration.restart}
     while done < iteration.sweeps and (residual > iteration.tolerance or not iteration.tolerance):
         done += 1
+        params["last"] = done == iteration.sweeps
         before, last = last, blocks.make_step(f"sweep-{done}", f"{_HERE}:sweep", last.name, **params)
         changes = [change for record in job.run(last) for change in record["facts"]["changes"]]
         job.release(before)
@@ -131,14 +132,15 @@ def sweep(context: TaskContext) -> dict[str, list[float]]:
     shift = params["shifts"][params["nodes"][context.index][0]]
     ids = chosen_ids(context)
     changes = native.update_scores(sum_out_edges(context), (rest, value), ids, params["damping"], shift, scores)
-    _write(context, scores)
+    _write(context, scores, last=params["last"])
     return {"changes": changes}
 
 
-def _write(context: TaskContext, scores: Float64Array) -> None:
-    """Write scores, and what lists pass along: a node's score by the length of its list."""
+def _write(context: TaskContext, scores: Float64Array, *, last: bool = False) -> None:
+    """Write scores, and what lists pass to the next sweep: a node's score by the length of its list."""
     context.write(score=scores)
-    emit_values(context, lambda _, lists, columns: scores[columns] / lists["degrees"][columns])
+    if not last:
+        emit_values(context, lambda _, lists, columns: scores[columns] / lists["degrees"][columns])
 
 
 RPR = Method(partial(_compute, _rpr), _rpr_need, ("damping", "teleport", "tolerance"), partial(_run_tasks, _rpr))
