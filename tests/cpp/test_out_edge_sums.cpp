@@ -137,7 +137,8 @@ Sums by_tasks(const Problem& p, const std::vector<bool>& active, const SumLimits
                 values.push_back(p.x[r][static_cast<size_t>(v)]);
             }
             const auto half = std::span<const double>(values).subspan(0, values.size() / 2);
-            const std::vector<std::span<const double>> pieces{half, std::span<const double>(values).subspan(half.size())};
+            const std::vector<std::span<const double>> pieces{half,
+                                                              std::span<const double>(values).subspan(half.size())};
             kernel.add(part.edges.span(), starts, active[r] ? std::optional(pieces) : std::nullopt, 1 + cut % 3);
           }
       }

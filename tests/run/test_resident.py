@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,9 +13,10 @@ import tiering
 from tiering.run import step as tasks_module
 from tiering.run.job import ClusterOptions
 from tiering.run.pieces import ShuffleStore
-from tiering.run.ray import RayExecutor
+from tiering.run.ray import RayExecutor, _Attempt
 from tiering.run.resident import ResidentArrays, resident
 from tiering.run.step import Call, LocalExecutor, Outcome, Step
+from tiering.scores import blocks
 
 HOME = "5a" * 28  # a machine, as Ray names it
 
@@ -73,7 +75,8 @@ def test_bytes_do_not_depend_on_what_is_kept(tmp_path, graph, monkeypatch, name,
     """Edges that are gone are read again; none are read where all that tasks have written fits."""
     method, options = name.partition(",")[0], METHODS[name]
     scores = tiering.score_graph(graph, tmp_path / "scores", method, **options)
-    whole, read, reads, most = tasks_module.attempt, ShuffleStore.read, [], [0]
+    whole, read, read_csc = tasks_module.attempt, ShuffleStore.read, blocks.read_csc
+    reads, lists, most = [], [], [0]
 
     def attempt(call: Call) -> Outcome:
         if gone:
@@ -88,11 +91,13 @@ def test_bytes_do_not_depend_on_what_is_kept(tmp_path, graph, monkeypatch, name,
 
     monkeypatch.setattr(tasks_module, "attempt", attempt)
     monkeypatch.setattr(ShuffleStore, "read", watched)
+    monkeypatch.setattr(blocks, "read_csc", lambda *a: lists.append(a[1:]) or read_csc(*a))
     cluster = ClusterOptions(shards=3, workers=2)
     found = tiering.score_graph(graph, tmp_path / "found", method, cluster=cluster, **options)
     assert tree_bytes(found.path) == tree_bytes(scores.path)
     edges = [place for place in reads if place[0] == "blocks"]
     assert (len(edges) > len(set(edges))) == bool(edges) == (gone or limit < 1 << 40)
+    assert (len(lists) > len(set(lists))) == (gone or limit < 1 << 40)
     assert most[0] <= limit
     assert resident.nbytes == 0
 
@@ -107,17 +112,22 @@ def test_executors_keep_what_tasks_leave_of_the_memory(monkeypatch, memory, kept
     for number, step in enumerate([Step("a", "", 9, memory=100, resident=10), Step("b", "", 9, memory=100)]):
         local.submit(number, Call("", "job", step, 0, ""))
         assert local.wait([number], 60)
+    resident.begin_task("job", ("a",), 10)
+    resident.put({("a", 0): arrays(10)})
     local.close()
-    assert [call.resident for call in calls] == [kept, 0]
+    assert ([call.resident for call in calls], resident.nbytes) == ([kept, 0], 0)
 
 
 def test_ray_sends_a_range_where_it_was():
     """To that machine if it can run tasks, anywhere else if not, or where nothing is resident."""
     pytest.importorskip("ray")
     executor = RayExecutor.__new__(RayExecutor)
-    executor._homes, executor._left_out = {("job", 1): HOME}, {}
-    swept, other = Step("sweep", "", 2, resident=1), Step("sweep", "", 2)
+    executor._ray = SimpleNamespace(get=lambda said: said, exceptions=SimpleNamespace(RayError=OSError))
+    executor._homes, executor._left_out, executor._listen = {}, {}, lambda tried: True
+    swept, other, done = Step("sweep", "", 2, resident=1), Step("sweep", "", 2), Outcome()
     call = Call("", "job", swept, 1, "")
+    executor._attempts = {7: _Attempt(call, None, "a worker", HOME, [done])}
+    assert list(executor._hear(7)) == [(7, done)]
     strategy = executor._strategy(call)
     assert (strategy.node_id, strategy.soft, strategy._spill_on_unavailable) == (HOME, True, True)
     for elsewhere in (replace(call, index=0), replace(call, job="next"), replace(call, step=other)):

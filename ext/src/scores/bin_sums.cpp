@@ -22,13 +22,12 @@ BinnedCsc::BinnedCsc(const CscView& csc, int64_t num_src, int64_t high_degree, i
       size = binned.place(kind, bin, size, kLineEdges);
     }
   }
-  edges = Buffer<uint32_t>(size);
+  edges = Buffer<uint32_t>(size, 0);  // gaps between bins, too: tasks write them
   binned.write(csc, {}, {edges.data(), nullptr, std::vector<char>(static_cast<size_t>(2 * bins), 0)}, [] {});
   for (const ColumnKind kind : kColumnKinds)
     for (int64_t bin = 0; bin < bins; ++bin) {
       const int64_t blocks = binned.num_blocks(kind);
       int64_t* const own = starts[kind].data() + bin;
-      std::fill(edges.data() + own[blocks * bins], edges.data() + round_up(own[blocks * bins], kLineEdges), 0);  // gaps
       for (int64_t block = 0; block < blocks; ++block) own[block * bins] = -1;
       binned.visit_blocks(kind, bin, 0, binned.size(kind, bin), [&](int64_t first_rank, int64_t first, int64_t) {
         own[(first_rank >> BinnedEdges::kHalfBits) * bins] = first;
