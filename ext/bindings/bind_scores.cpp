@@ -85,6 +85,12 @@ auto reverse_pagerank(const std::vector<Relation>& relations, const std::vector<
   return std::tuple(std::move(result.scores), result.sweeps, result.residual);
 }
 
+/// `restart` of all nodes but the `chosen` ids, and of these.
+auto update_scores(Values sums, std::pair<double, double> restart, std::span<const int64_t> chosen, double damping,
+                   int shift, std::span<double> scores) {
+  return tiering::update_scores(sums, {{}, restart.first, restart.second, chosen}, damping, shift, scores);
+}
+
 auto inclusion_probability(const std::vector<Relation>& relations, const std::vector<int64_t>& num_nodes,
                            const Nodes& p0, const std::vector<std::vector<int64_t>>& fanouts,
                            const std::string& frontier, bool replacement, int threads, std::optional<int64_t> memory,
@@ -132,6 +138,7 @@ void bind_scores(nb::module_& m) {
   define(m, "inclusion_probability", &inclusion_probability, "relations"_a, "num_nodes"_a, "p0"_a, "fanouts"_a,
          "frontier"_a = "all", "replacement"_a = false, "threads"_a = 1, "memory"_a = nb::none(), "scratch"_a = ".",
          "files"_a = nb::make_tuple());
+  define(m, "update_scores", &update_scores, "sums"_a, "restart"_a, "chosen"_a, "damping"_a, "shift"_a, "scores"_a);
   define(m, "draw_lists", &draw_lists, "fresh"_a, "degrees"_a, "drawn"_a, "waiting"_a.none(), "fanout"_a,
          "replacement"_a, "logs"_a);
   define(m, "find_nodes", &find_nodes, "seeds"_a, "sums"_a, "found"_a);

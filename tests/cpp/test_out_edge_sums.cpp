@@ -136,8 +136,10 @@ Sums by_tasks(const Problem& p, const std::vector<bool>& active, const SumLimits
               if (kind == ColumnKind::kHigh ? degree >= many : degree > 0 && degree < many)
                 values.push_back(p.x[r][static_cast<size_t>(v)]);
             }
-            kernel.add(part.edges.span(), starts,
-                       active[r] ? std::optional<std::span<const double>>(values) : std::nullopt, 1 + cut % 3);
+            const auto half = std::span<const double>(values).subspan(0, values.size() / 2);
+            const std::vector<std::span<const double>> pieces{half,
+                                                              std::span<const double>(values).subspan(half.size())};
+            kernel.add(part.edges.span(), starts, active[r] ? std::optional(pieces) : std::nullopt, 1 + cut % 3);
           }
       }
       const Buffer<double> made = kernel.take();

@@ -216,7 +216,9 @@ class Job:
 
     def call(self, step: Step, index: int) -> Call:
         """Return the call that an executor sends to a worker for one attempt at a task."""
-        return Call(self.store.url, self.name, step, index, self._plans[step.name], self.threads)
+        return Call(
+            self.store.url, self.name, step, index, self._plans[step.name], self.threads, resident=step.resident
+        )
 
 
 class _StepRun:

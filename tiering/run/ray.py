@@ -81,6 +81,7 @@ class RayExecutor:
             _connect(self._ray, address, workers * threads)
         self._remote = self._ray.remote(max_retries=0, num_returns="streaming")(_program())
         self._attempts: dict[int, _Attempt] = {}
+        self._homes: dict[tuple[str, int], str] = {}  # machines where arrays are resident, by job and task
         self._left_out: dict[str, str] = {}  # machines that cannot run tasks, each with the reason
         self._mark, self._seen = f"seen-{uuid.uuid4().hex}", dict[tuple[str, str], dict[str, str]]()
         self._nodes: list[Any] = []
@@ -101,7 +102,7 @@ class RayExecutor:
 
     def _send(self, ticket: int, call: Call) -> None:
         options: dict[str, Any] = {
-            "num_cpus": call.threads, "scheduling_strategy": "SPREAD", "resources": self._resources,
+            "num_cpus": call.threads, "scheduling_strategy": self._strategy(call), "resources": self._resources,
             "label_selector": dict(self._labels),
         }  # fmt: skip
         if memory_of(call):
@@ -112,6 +113,15 @@ class RayExecutor:
             self._seen = {step: mark_and_look(call.step.params, self._mark)}
         data = self._ray.cloudpickle.dumps((call, self._seen[step]))
         self._attempts[ticket] = _Attempt(call, self._remote.options(**options).remote(data, build()))
+
+    def _strategy(self, call: Call) -> Any:
+        """Return how Ray places an attempt: where the step before left its arrays, if that machine has room."""
+        home = self._homes.get((call.job, call.index))
+        if not call.step.resident or home is None or home in self._left_out:
+            return "SPREAD"
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        return NodeAffinitySchedulingStrategy(home, soft=True, _spill_on_unavailable=True)
 
     def wait(self, tickets: Collection[int], seconds: float) -> list[tuple[int, Outcome]]:
         """Return the attempts among `tickets` that have ended; an empty list once `seconds` are over."""
@@ -174,6 +184,8 @@ class RayExecutor:
                 self._looked = -LOOK_SECONDS
                 note(f"note: {self._left_out[tried.node]}; this machine is left out")
             return self._send(ticket, tried.call)
+        if tried.call.step.resident:
+            self._homes[tried.call.job, tried.call.index] = tried.node
         yield ticket, outcome
 
     def _listen(self, tried: _Attempt) -> bool:

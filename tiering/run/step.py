@@ -15,7 +15,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from itertools import count, pairwise
 from typing import Any, TypeVar
@@ -27,6 +27,7 @@ from tiering.errors import InternalError, RefusedError, StorageError, TieringErr
 from tiering.run import pieces
 from tiering.run.grid import Int64Array
 from tiering.run.pieces import Columns, LostError, Memory, ShuffleFileWriter, ShuffleStore, TaskRecord, fresh
+from tiering.run.resident import resident
 from tiering.run.store import Store
 from tiering.text.options import spell_flag
 from tiering.text.progress import note
@@ -47,12 +48,13 @@ class Step:
     function: str  # ``module:name`` of a function of a `TaskContext` that returns small facts, JSON types
     tasks: int
     params: Mapping[str, Any] = field(default_factory=dict)  # parameters of all tasks, JSON types
-    reads: tuple[str, ...] = ()  # steps of the job whose shuffle files the tasks read
+    reads: tuple[str, ...] = ()  # steps of the job whose shuffle files, or resident arrays, the tasks read
     memory: int = 0  # peak memory of one task in bytes, excluding the worker process itself
+    resident: int = 0  # bytes of `memory` that may stay in the process for later tasks of such steps
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as JSON holds them."""
-        document = {key: value for key, value in vars(self).items() if key != "memory"}
+        document = {key: value for key, value in vars(self).items() if key not in ("memory", "resident")}
         return {**document, "params": dict(self.params), "reads": list(self.reads), "package": build()}
 
 
@@ -97,6 +99,7 @@ class TaskContext:
     file: OutputFile | None = None  # the file of an artifact that the task has written, if it writes one
     broadcast: Columns = field(default_factory=dict)  # arrays of the driver, where the driver runs the task itself
     _writer: ShuffleFileWriter | None = None
+    _written: list[Columns] | None = None  # partitions that may stay in memory
 
     def share(self, make: Callable[..., T], *arguments: Any) -> T:
         """Return ``make(*arguments)``, made once for the tasks of the job in this process: an open artifact, say."""
@@ -104,9 +107,11 @@ class TaskContext:
             made: T = _shared(self.shuffle.job, make, *arguments)
             return made
 
-    def read(self, step: str, index: int, partition: int = 0, memory: Memory = fresh) -> dict[str, AnyArray]:
-        """Return a partition of an earlier step, in `memory`; `LostError` if it is gone or damaged."""
-        return self.shuffle.read(step, index, partition, memory)
+    def read(self, step: str, index: int, partition: int = 0, memory: Memory = fresh) -> Columns:
+        """Return a partition of an earlier step, in `memory` or as it is resident; `LostError` if it is damaged."""
+        if memory is not fresh:
+            return self.shuffle.read(step, index, partition, memory)
+        return resident.get((step, index, partition), lambda: self.shuffle.read(step, index, partition))
 
     def buffer(self, nbytes: int) -> Bytes:
         """Return memory that the thread's next task of this function takes over: its pages need not be made again."""
@@ -117,16 +122,14 @@ class TaskContext:
             _kept.function, _kept.buffers = self.function, _Buffers()
         return _kept.buffers  # type: ignore[no-any-return]
 
-    def read_many(
-        self, step: str, places: Iterable[tuple[int, int]], *, keep: bool = True
-    ) -> Iterator[dict[str, AnyArray]]:
+    def read_many(self, step: str, places: Iterable[tuple[int, int]], *, keep: bool = True) -> Iterator[Columns]:
         """Return partitions, by task and number, in their order; the next `READERS` are read meanwhile.
 
         Unless they are to `keep`, each is gone when the next is asked for.
         """
         slots, buffers = count(), self._buffers()
         with ThreadPoolExecutor(READERS) as pool:
-            coming: deque[Future[dict[str, AnyArray]]] = deque()
+            coming: deque[Future[Columns]] = deque()
             for index, partition in places:
                 memory = fresh if keep else partial(buffers.get, 1 + next(slots) % (READERS + 2))
                 coming.append(pool.submit(self.read, step, index, partition, memory))
@@ -140,6 +143,8 @@ class TaskContext:
         if self._writer is None:
             raise InternalError(f"{self.step}: partitions are written while the task runs")
         self._writer.add(columns)
+        if self._written is not None:
+            self._written.append(columns)
 
     def write_all(self, columns: Columns, ends: Sequence[int] | Int64Array) -> None:
         """Write columns as consecutive partitions that end at `ends`."""
@@ -181,6 +186,7 @@ class Call:
     plan_digest: str
     threads: int = 1
     alone: bool = False
+    resident: int = 0  # bytes that may stay in the memory of the process
 
 
 @dataclass(frozen=True)
@@ -206,6 +212,8 @@ def attempt(call: Call) -> Outcome:
 def run_attempt(call: Call, arrays: Columns | None = None) -> TaskRecord:
     """Run a task once in this process, with `arrays` of the driver to `broadcast`; commit it, return the record."""
     store, step, index = Store(call.store), call.step, call.index
+    if arrays is None:
+        resident.begin_task(call.job, (step.name, *step.reads), call.resident)
     shuffle = ShuffleStore(store, call.job)
     context = TaskContext(shuffle, step.name, step.function, index, step.params, call.threads, broadcast=arrays or {})
     own = f"{pieces.shuffle_folder(call.job, step.name)}/{index // FOLDER_TASKS:03}/{index:06}-"
@@ -213,9 +221,10 @@ def run_attempt(call: Call, arrays: Columns | None = None) -> TaskRecord:
         store.remove(stale)
     key = f"{own}{uuid.uuid4().hex}.shuffle"
     with store.writer(key) as out:
-        context._writer = ShuffleFileWriter(key, out)
+        context._writer, context._written = ShuffleFileWriter(key, out), [] if call.resident > 0 else None
         facts = resolve(step.function)(context) or {}
         written = context._writer.finish()
+    resident.put({(step.name, index, number): columns for number, columns in enumerate(context._written or ())})
     file = None if context.file is None else vars(context.file)
     content = {
         "step": step.name, "index": index, "plan": call.plan_digest, "facts": facts,
@@ -231,8 +240,8 @@ def run_attempt(call: Call, arrays: Columns | None = None) -> TaskRecord:
 def _commit(store: Store, job: str, record: TaskRecord) -> TaskRecord:
     """Put the record; where another attempt was first, compare its content with ours."""
     step, index = record["step"], record["index"]
-    key = pieces.record_key(job, step, index)
-    if store.put_if_absent(key, pieces.canonical(record)) == pieces.canonical(record):
+    key, data = pieces.record_key(job, step, index), pieces.canonical(record)
+    if store.put_if_absent(key, data) == data:
         return record
     store.remove(record["shuffle"]["key"])
     first = pieces.read_record(store, job, step, index)
@@ -267,9 +276,10 @@ class LocalExecutor:
 
     def submit(self, ticket: int, call: Call) -> None:
         """Start an attempt under the number `ticket`; tasks of its step run side by side as far as memory allows."""
-        need, slots = call.step.memory, self._workers
+        need, slots, kept = call.step.memory, self._workers, self._workers * call.step.resident
         if need and self._memory is not None:
             slots = max(1, min(slots, self._memory // need))
+            kept = kept and self._memory - slots * (need - call.step.resident)
         if slots != self.slots:  # what the last step began ends on its own threads
             self._pool.shutdown(wait=False)
             self.slots, self._pool = slots, ThreadPoolExecutor(slots, "task")
@@ -279,7 +289,7 @@ class LocalExecutor:
                     f"{format_bytes(need)}, and {format_bytes(self._memory or 0)} are left for tasks; smaller tasks: "
                     f"{spell_flag('task_memory')}"
                 )
-        self._futures[ticket] = self._pool.submit(attempt, call)
+        self._futures[ticket] = self._pool.submit(attempt, replace(call, resident=kept))
 
     def wait(self, tickets: Collection[int], seconds: float) -> list[tuple[int, Outcome]]:
         """Return the attempts among `tickets` that have ended, each once, and how; none once `seconds` are over."""
@@ -310,3 +320,4 @@ class LocalExecutor:
         """End the threads, and drop attempts that have not begun."""
         self._pool.shutdown(cancel_futures=True)
         _shared.cache_clear()
+        resident.clear()

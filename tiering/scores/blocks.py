@@ -1,13 +1,14 @@
-"""Sums over out-edges by tasks: values go out by range of lists, and come in by range of sources.
+"""Sums over out-edges by tasks: each sums the values that the lists of all tasks pass along, and leaves its own.
 
 The edges of a range of lists lie by kind of column (high in-degree, others), then by bin of sources. One task sums a
 bin in the order and with the kernel of one process (``binned_edges.hpp``): sums are the same bytes for any ranges.
+Edges stay in the memory of the process that sums them as far as its tasks promise.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -23,6 +24,8 @@ from tiering.formats.graph import Graph, relation_folder
 from tiering.formats.shape import SizedGraph
 from tiering.run.grid import Int64Array, balanced_bounds
 from tiering.run.job import Job
+from tiering.run.pieces import Columns
+from tiering.run.resident import resident
 from tiering.run.step import Step, TaskContext
 from tiering.scores.counts import Range
 from tiering.scores.request import Float64Array, TrainSet, list_nodes
@@ -31,19 +34,22 @@ _HERE = "tiering.scores.blocks"
 EDGE_BYTES = 20  # memory of a task for each edge of its lists
 LIST_BYTES = 40  # memory of a task for each of its lists
 NODE_BYTES = 64  # memory of a task for each node of its range
-KINDS = 2  # columns of high in-degree, and the others
+KINDS = ("high", "low")  # columns of high in-degree, and the others
 
 
 @dataclass(frozen=True)
 class Blocks:
     """Edges that are in blocks, ready for sweeps."""
 
-    params: dict[str, Any]  # ranges of the tasks, ``nodes`` or ``lists``, and what sums need
-    memory: dict[str, int]  # peak memory of a task in bytes, with nodes or with lists
+    params: dict[str, Any]  # ranges of the tasks, ``nodes``, and what sums need
+    memory: int  # peak memory of a task in bytes
+    resident: int  # bytes of it that may stay for the next sweep
 
-    def make_step(self, over: str, name: str, function: str, reads: Sequence[str], **params: Any) -> Step:
-        """Return a step with a task for each range of ``nodes`` or ``lists``."""
-        return Step(name, function, len(self.params[over]), {**self.params, **params}, tuple(reads), self.memory[over])
+    def make_step(self, name: str, function: str, before: str = "", **params: Any) -> Step:
+        """Return a step with a task for each range of nodes, which sums what the tasks of `before` have left."""
+        reads = ("chosen", "bins", "blocks", *[before] * bool(before))
+        params = {**self.params, **params, "before": before}
+        return Step(name, function, len(params["nodes"]), params, reads, self.memory, self.resident)
 
 
 def task_bytes(graph: SizedGraph) -> int:
@@ -71,8 +77,11 @@ def range_bounds(ranges: Sequence[Range], number: int) -> list[int]:
     return [0, *(end for column, _, end in ranges if column == number)]
 
 
-def make_blocks(job: Job, graph: Graph, train: TrainSet) -> Blocks:
-    """Have the edges of all relations brought into blocks; `train` are the nodes that `chosen_values` knows."""
+def make_blocks(job: Job, graph: Graph, train: TrainSet, states: int = 0) -> Blocks:
+    """Have the edges of all relations brought into blocks; `train` are the nodes that `chosen_values` knows.
+
+    A task of a sweep writes one partition and `states` for each relation into its type, then what lists pass along.
+    """
     types, lists, most = list(graph.node_types), [], 0
     sizes = [graph.num_nodes(name) for name in types]
     params: dict[str, Any] = {
@@ -91,19 +100,46 @@ def make_blocks(job: Job, graph: Graph, train: TrainSet) -> Blocks:
         for begin, end in pairwise(balanced_lists(columns, LIST_BYTES, [(indptr, EDGE_BYTES)], parts)):
             lists.append([number, begin, end])
             most = max(most, int(indptr[end] - indptr[begin]) * EDGE_BYTES + LIST_BYTES * (end - begin))
-    params["lists"], most_edges, most = lists, most // EDGE_BYTES, most + 2 * BLOCK_BYTES
-    job.run(Step("count", f"{_HERE}:count", len(lists), params, memory=most))
+    params["lists"], most, most_csc = lists, most + 2 * BLOCK_BYTES, 2 * most // 5
+    job.run(Step("count", f"{_HERE}:count", len(lists), params, (), most, most_csc))
     bins = [np.zeros(_bin_at(n, shift), np.int64) for n, shift in zip(sizes, params["shifts"], strict=True)]
     for task, (number, _, _) in enumerate(lists):
         bins[params["relations"][number]["src"]] += job.read("count", task)["edges"]
     nodes = [bounds for number, edges in enumerate(bins) for bounds in _cut_nodes(job, params, number, edges)]
     params |= {"nodes": nodes, "all_edges": sum(int(edges.sum()) for edges in bins)}
     job.broadcast("bins", {"edges": np.concatenate(bins)})
-    job.run(Step("blocks", f"{_HERE}:blocks", len(lists), params, memory=most))
+    job.run(Step("blocks", f"{_HERE}:blocks", len(lists), params, ("count",), most, most_csc))
     _broadcast_chosen(job, graph, nodes, train)
+    params["pieces"] = _find_pieces(params, states)
+    kept = max((_resident_bytes(params, bounds, bins[bounds[0]]) for bounds in nodes), default=0)
     widest, most_nodes = (max((end - begin for _, begin, end in ranges), default=0) for ranges in (lists, nodes))
-    memory = NODE_BYTES * most_nodes + 24 * widest + 4 * most_edges
-    return Blocks(params, {"nodes": memory, "lists": 128 * widest + 2 * BLOCK_BYTES})
+    memory = kept + (2 * NODE_BYTES + 8 * len(graph.relations)) * most_nodes + 24 * widest + 2 * BLOCK_BYTES
+    return Blocks(params, memory, kept)
+
+
+def _find_pieces(params: dict[str, Any], states: int) -> list[list[list[int]]]:
+    """Return who has the columns of each range of lists: tasks of a sweep, and the first partition of their values."""
+    into = [relation["dst"] for relation in params["relations"]]
+    ends = [1 + states * into.count(node_type) for node_type, _, _ in params["nodes"]]
+    pieces = []
+    for number, low, high in params["lists"]:
+        own = []
+        for task, (node_type, begin, end) in enumerate(params["nodes"]):
+            if node_type == params["relations"][number]["dst"] and begin < high and low < end:
+                own.append([task, ends[task]])
+                ends[task] += len(KINDS)
+        pieces.append(own)
+    return pieces
+
+
+def _resident_bytes(params: dict[str, Any], bounds: Range, bins: Int64Array) -> int:
+    """Return the bytes of a task's edges, where blocks begin, degrees, and two sweeps' values."""
+    node_type, begin, end = bounds
+    own = bins[_bin_at(begin, params["shifts"][node_type]) : _bin_at(end, params["shifts"][node_type])]
+    blocks = sum(len(KINDS) * (((high - low) >> 16) + 2) for _, low, high in params["lists"])
+    into = [relation["dst"] for relation in params["relations"]].count(node_type)
+    nbytes: int = 4 * int(own.sum()) + 8 * own.size * blocks + (48 + 32 * into) * (end - begin)
+    return nbytes
 
 
 def _cut_nodes(job: Job, params: dict[str, Any], number: int, edges: Int64Array) -> list[Range]:
@@ -151,8 +187,13 @@ def _own_lists(context: TaskContext) -> tuple[dict[str, Any], Int64Array, AnyArr
     """Return the relation of a task's lists, their offsets, and their entries."""
     number, begin, end = context.params["lists"][context.index]
     relation = context.params["relations"][number]
-    indptr, sources, _ = read_csc(context, relation["folder"], begin, end)
-    return relation, indptr, sources
+
+    def make() -> Columns:
+        indptr, sources, _ = read_csc(context, relation["folder"], begin, end)
+        return {"indptr": indptr, "sources": sources}
+
+    lists = resident.get(("count", "lists", context.index), make)
+    return relation, lists["indptr"], lists["sources"]
 
 
 def read_csc(context: TaskContext, folder: str, begin: int, end: int) -> tuple[Int64Array, AnyArray, int]:
@@ -165,27 +206,37 @@ def read_csc(context: TaskContext, folder: str, begin: int, end: int) -> tuple[I
     return indptr, graph.read(f"{folder}/indices", first, last), first
 
 
-def read_lists(context: TaskContext, step: str) -> tuple[dict[str, AnyArray], Int64Array]:
-    """Return the columns of a step over ``nodes``, for the nodes of a task's lists, and these lists' in-degrees."""
-    number, begin, end = context.params["lists"][context.index]
-    relation, parts = context.params["relations"][number], []
-    for task, (node_type, low, high) in enumerate(context.params["nodes"]):
-        if node_type == relation["dst"] and low < end and begin < high:
-            parts.append({key: a[max(0, begin - low) : end - low] for key, a in context.read(step, task).items()})
-    values = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
-    offsets = context.share(open_manifest, context.params["graph"]).read(f"{relation['folder']}/indptr", begin, end + 1)
-    return values, np.diff(offsets)
+def own_lists(context: TaskContext, number: int) -> Columns:
+    """Return the in-degrees of a task's nodes in a relation, and the positions of high ones and of others above 0."""
+
+    def make() -> Columns:
+        relation, (_, begin, end) = context.params["relations"][number], context.params["nodes"][context.index]
+        graph = context.share(open_manifest, context.params["graph"])
+        degrees = np.diff(graph.read(f"{relation['folder']}/indptr", begin, end + 1))
+        high = degrees >= relation["high"]
+        return {"degrees": degrees, "high": np.flatnonzero(high), "low": np.flatnonzero((degrees > 0) & ~high)}
+
+    return resident.get(("blocks", "lists", number, context.index), make)
 
 
-def emit_values(context: TaskContext, values: Float64Array, degrees: AnyArray) -> None:
-    """Leave the values of a range of lists as the first partitions: of lists of high degree, then of the others."""
-    high = context.params["relations"][context.params["lists"][context.index][0]]["high"]
-    context.write(value=values[degrees >= high])
-    context.write(value=values[(degrees > 0) & (degrees < high)])
+def emit_values(context: TaskContext, values: Callable[[int, Columns, AnyArray], Float64Array]) -> None:
+    """Leave the values of a task's nodes for the next sweep; `values` returns them by relation, lists and positions."""
+    params, (_, first, _) = context.params, context.params["nodes"][context.index]
+    for number in range(len(params["relations"])):
+        ranges = [
+            bounds for (of, *bounds), pieces in zip(params["lists"], params["pieces"], strict=True)
+            if of == number and any(task == context.index for task, _ in pieces)
+        ]  # fmt: skip
+        lists = own_lists(context, number) if ranges else {}
+        kinds = [(lists[kind], values(number, lists, lists[kind])) for kind in KINDS if ranges]
+        for bounds in ranges:
+            for columns, passed in kinds:
+                begin, end = np.searchsorted(columns, [bound - first for bound in bounds])
+                context.write(value=passed[begin:end])
 
 
-def sum_out_edges(context: TaskContext, values: str, active: Sequence[bool] | None = None) -> Float64Array:
-    """Sum the lists' values that step `values` emitted, over the out-edges of a task's nodes in `active` relations."""
+def sum_out_edges(context: TaskContext, active: Sequence[bool] | None = None) -> Float64Array:
+    """Sum the values that the step before has left, over the out-edges of a task's nodes in `active` relations."""
     params, shifts = context.params, context.params["shifts"]
     node_type, begin, end = params["nodes"][context.index]
     shift, bounds = shifts[node_type], range_bounds(params["nodes"], node_type)
@@ -196,26 +247,32 @@ def sum_out_edges(context: TaskContext, values: str, active: Sequence[bool] | No
     part, cuts = bounds.index(begin), len(bounds) - 1
     for number, relation in enumerate(params["relations"]):
         tasks = [task for task, (of, _, _) in enumerate(params["lists"]) if of == number]
-        for kind in range(KINDS if relation["src"] == node_type else 0):
+        for kind in range(len(KINDS) if relation["src"] == node_type else 0):
             for task in tasks:
                 at = 2 * (kind * cuts + part)
-                edges = context.read("blocks", task, at, context.buffer)["edge"]
+                edges = context.read("blocks", task, at)["edge"]
                 if edges.size:
-                    value = context.read(values, task, kind)["value"] if active is None or active[number] else None
                     starts = context.read("blocks", task, at + 1)["start"]
+                    value = _read_values(context, task, kind) if active is None or active[number] else None
                     sums.add(edges, starts.reshape(-1), value, context.threads)
     return sums.take()
 
 
-def bin_sums(context: TaskContext, values: Float64Array) -> list[float]:
-    """Return the sums of the values of each bin of a task's nodes, one after the other."""
-    size = 1 << context.params["shifts"][context.params["nodes"][context.index][0]]
-    return [float(values[at : at + size].cumsum()[-1]) for at in range(0, values.size, size)]
+def _read_values(context: TaskContext, task: int, kind: int) -> list[Float64Array]:
+    """Return the values of the columns of a kind in a range of lists, in pieces."""
+    pieces, before = context.params["pieces"][task], context.params["before"]
+    return [context.read(before, owner, first + kind)["value"] for owner, first in pieces]
+
+
+def chosen_ids(context: TaskContext) -> Int64Array:
+    """Return the nodes of a task that were chosen, counted from its first."""
+    ids: Int64Array = context.read("chosen", 0, context.index)["ids"] - context.params["nodes"][context.index][1]
+    return ids
 
 
 def chosen_values(context: TaskContext, value: float, rest: float) -> Float64Array:
     """Return `value` for those nodes of a task that were chosen, `rest` for the others."""
     _, begin, end = context.params["nodes"][context.index]
     values = np.full(end - begin, rest)
-    values[context.read("chosen", 0, context.index)["ids"] - begin] = value
+    values[chosen_ids(context)] = value
     return values

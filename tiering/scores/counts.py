@@ -36,14 +36,18 @@ def column_sizes(graph: SizedGraph) -> tuple[dict[str, int], dict[str, int]]:
 
 def join_columns(
     job: Job, writer: ArtifactWriter, columns: dict[str, int], step: str, ranges: Sequence[Range], *,
-    partition: int = 0, divisor: float | None = None, name: str = "files",
+    places: Sequence[tuple[int, int]] | None = None, divisor: float | None = None, name: str = "files",
 ) -> None:  # fmt: skip
-    """Write columns from a partition of the tasks of a step: one for each of `ranges`, front to back."""
+    """Write columns from the tasks of a step: one for each of `ranges`, front to back.
+
+    `places` of the columns: their numbers in `ranges`, and their partitions; by default in order, and the first.
+    """
     files = []
     for number, (file, size) in enumerate(columns.items()):
-        tasks = [task for task, (column, _, _) in enumerate(ranges) if column == number]
+        own, partition = (number, 0) if places is None else places[number]
+        tasks = [task for task, (column, _, _) in enumerate(ranges) if column == own]
         parts = [PartitionRange(step, tasks[0], tasks[-1] + 1, partition)] if tasks else []
-        rows = [end - begin for column, begin, end in ranges if column == number]
+        rows = [end - begin for column, begin, end in ranges if column == own]
         files.append(JoinedFile(file, "float64", (size,), parts, rows, divided_by=divisor))
     make_files(job, writer, join_step(name, writer.path, files))
 

@@ -22,9 +22,9 @@ from tiering.formats.graph import Graph
 from tiering.formats.shape import SizedGraph
 from tiering.run.job import Job
 from tiering.run.step import TaskContext
-from tiering.scores.blocks import bin_sums, chosen_values, emit_values, make_blocks, read_lists, sum_out_edges
+from tiering.scores.blocks import chosen_ids, chosen_values, emit_values, make_blocks, sum_out_edges
 from tiering.scores.counts import column_sizes, join_columns
-from tiering.scores.request import HUGE_PAGE, MemoryNeed, Method, ScoreColumns, ScoreRequest
+from tiering.scores.request import HUGE_PAGE, Float64Array, MemoryNeed, Method, ScoreColumns, ScoreRequest
 from tiering.scores.sweeps import node_values, sweep_arguments, sweep_need
 from tiering.text.units import format_count
 
@@ -101,23 +101,20 @@ def _rpr_need(graph: SizedGraph, request: ScoreRequest) -> MemoryNeed:
 def _run_tasks(
     formula: _Formula, job: Job, writer: ArtifactWriter, graph: Graph, request: ScoreRequest
 ) -> ScoreColumns:
-    """Run the sweeps as tasks, to the bytes of one process: for each the values of lists, then scores and changes."""
+    """Run the sweeps as tasks, to the bytes of one process: each has the scores, and what lists pass to the next."""
     iteration = formula(graph, request)
-    job.expect(4 + 2 * iteration.sweeps)
+    job.expect(4 + iteration.sweeps)
     blocks = make_blocks(job, graph, request.train)
-    last = blocks.make_step("nodes", "start", f"{_HERE}:start", ["chosen"], start=iteration.start)
+    last = blocks.make_step("start", f"{_HERE}:start", start=iteration.start)
     job.run(last)
     done, residual = 0, math.inf
+    params: dict[str, Any] = {"damping": iteration.damping, "restart": iteration.restart}
     while done < iteration.sweeps and (residual > iteration.tolerance or not iteration.tolerance):
         done += 1
-        params: dict[str, Any] = {"scores": last.name, "damping": iteration.damping, "restart": iteration.restart}
-        values = blocks.make_step("lists", f"edge-values-{done}", f"{_HERE}:edge_values", [last.name], **params)
-        params["values"] = values.name
-        job.run(values)
-        reads = [last.name, "chosen", "bins", "blocks", values.name]
-        before, last = last, blocks.make_step("nodes", f"sweep-{done}", f"{_HERE}:sweep", reads, **params)
+        params["last"] = done == iteration.sweeps
+        before, last = last, blocks.make_step(f"sweep-{done}", f"{_HERE}:sweep", last.name, **params)
         changes = [change for record in job.run(last) for change in record["facts"]["changes"]]
-        job.release(before, values)
+        job.release(before)
         residual = float(np.cumsum([0.0, *changes])[-1])
     join_columns(job, writer, column_sizes(graph)[0], last.name, blocks.params["nodes"])
     return ScoreColumns({}, reached={"sweeps": done, "residual": residual, "damping": iteration.damping})
@@ -125,22 +122,25 @@ def _run_tasks(
 
 def start(context: TaskContext) -> None:
     """Write the scores of a range of nodes before the first sweep."""
-    context.write(score=chosen_values(context, *context.params["start"]))
-
-
-def edge_values(context: TaskContext) -> None:
-    """Emit the values that a range of lists passes along: a node's score by the length of its list, or 0."""
-    values, degrees = read_lists(context, context.params["scores"])
-    emit_values(context, np.divide(values["score"], degrees, out=np.zeros(degrees.size), where=degrees > 0), degrees)
+    _write(context, chosen_values(context, *context.params["start"]))
 
 
 def sweep(context: TaskContext) -> dict[str, list[float]]:
     """Write the scores of a range of nodes after a sweep; as facts, by how much those of each bin changed."""
-    params = context.params
-    after = chosen_values(context, *params["restart"]) + params["damping"] * sum_out_edges(context, params["values"])
-    changes = bin_sums(context, np.abs(after - context.read(params["scores"], context.index)["score"]))
-    context.write(score=after)
+    params, (value, rest) = context.params, context.params["restart"]
+    scores = context.read(params["before"], context.index)["score"].copy()
+    shift = params["shifts"][params["nodes"][context.index][0]]
+    ids = chosen_ids(context)
+    changes = native.update_scores(sum_out_edges(context), (rest, value), ids, params["damping"], shift, scores)
+    _write(context, scores, last=params["last"])
     return {"changes": changes}
+
+
+def _write(context: TaskContext, scores: Float64Array, *, last: bool = False) -> None:
+    """Write scores, and what lists pass to the next sweep: a node's score by the length of its list."""
+    context.write(score=scores)
+    if not last:
+        emit_values(context, lambda _, lists, columns: scores[columns] / lists["degrees"][columns])
 
 
 RPR = Method(partial(_compute, _rpr), _rpr_need, ("damping", "teleport", "tolerance"), partial(_run_tasks, _rpr))

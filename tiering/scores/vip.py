@@ -18,10 +18,10 @@ from tiering.formats.shape import SizedGraph
 from tiering.run.job import Job
 from tiering.run.step import TaskContext
 from tiering.sampling import resolve_fanouts
-from tiering.scores.blocks import chosen_values, emit_values, make_blocks, read_lists, sum_out_edges
+from tiering.scores.blocks import chosen_values, emit_values, make_blocks, own_lists, sum_out_edges
 from tiering.scores.counts import column_sizes, join_columns
 from tiering.scores.options import SAMPLING
-from tiering.scores.request import HUGE_PAGE, MemoryNeed, Method, ScoreColumns, ScoreRequest, list_nodes
+from tiering.scores.request import HUGE_PAGE, Float64Array, MemoryNeed, Method, ScoreColumns, ScoreRequest, list_nodes
 from tiering.scores.sweeps import node_values, sweep_arguments, sweep_need
 from tiering.text.units import format_count
 
@@ -62,33 +62,27 @@ def vip_need(graph: SizedGraph, request: ScoreRequest) -> MemoryNeed:
 
 
 def _run_tasks(job: Job, writer: ArtifactWriter, graph: Graph, request: ScoreRequest) -> ScoreColumns:
-    """Run all hops as tasks: ``draw-h`` has ``reads`` by lists in partition 3, ``find-h`` ``found`` by nodes."""
+    """Run all hops as tasks: each finds nodes, whose lists then draw for the next: see `_draw`."""
     sampling, share = request.sampled, batch_share(request)
     fanouts = resolve_fanouts(graph.relations, sampling.fanouts)
-    job.expect(5 + 2 * len(fanouts))
-    blocks = make_blocks(job, graph, request.train)
+    job.expect(6 + len(fanouts))
+    blocks = make_blocks(job, graph, request.train, states=2)
     params: dict[str, Any] = {
-        "seed": share, "only_new": sampling.frontier == "new", "drawn": "",
-        "replacement": sampling.sampler == "replacement",
+        "seed": share, "only_new": sampling.frontier == "new", "replacement": sampling.sampler == "replacement",
     }  # fmt: skip
-    found = drawn = blocks.make_step("nodes", "start", f"{_HERE}:start", ["chosen"], **params)
+    found = drawn = blocks.make_step("start", f"{_HERE}:start", fanouts=fanouts[0], **params)
     job.run(found)
-    before = [found]
-    for hop, numbers in enumerate(fanouts, 1):
-        params |= {"fanouts": numbers, "found": found.name}
+    for hop, numbers in enumerate([*fanouts[1:], None], 1):
         params["active"] = [any(earlier[r] for earlier in fanouts[:hop]) for r in range(len(graph.relations))]
-        reads = [found.name, params["drawn"]] if hop > 1 else [found.name]
-        drawn = blocks.make_step("lists", f"draw-{hop}", f"{_HERE}:draw", reads, **params)
-        job.run(drawn)
-        params["drawn"] = drawn.name
-        reads = [found.name, drawn.name, "chosen", "bins", "blocks"]
-        found = blocks.make_step("nodes", f"find-{hop}", f"{_HERE}:find", reads, **params)
+        drawn, found = found, blocks.make_step(f"find-{hop}", f"{_HERE}:find", found.name, fanouts=numbers, **params)
         job.run(found)
-        job.release(*before)
-        before = [drawn, found]
-    (features, lists), ranges = column_sizes(graph), blocks.params
-    join_columns(job, writer, features, found.name, ranges["nodes"], divisor=share, name="nodes.files")
-    join_columns(job, writer, lists, drawn.name, ranges["lists"], partition=3, divisor=share, name="lists.files")
+        if numbers is not None:
+            job.release(drawn)
+    (features, lists), nodes = column_sizes(graph), blocks.params["nodes"]
+    into = [graph.node_types.index(relation[2]) for relation in graph.relations]
+    places = [(node_type, 2 + 2 * into[:number].count(node_type)) for number, node_type in enumerate(into)]
+    join_columns(job, writer, features, found.name, nodes, divisor=share, name="nodes.files")
+    join_columns(job, writer, lists, drawn.name, nodes, places=places, divisor=share, name="lists.files")
     return ScoreColumns({})
 
 
@@ -96,36 +90,40 @@ def start(context: TaskContext) -> None:
     """Write the probability of each node to be a seed."""
     seeds = chosen_values(context, context.params["seed"], 0.0)
     context.write(found=seeds, fresh=seeds)
-
-
-def draw(context: TaskContext) -> None:
-    """Let the lists of a range draw: their output, drawn and waiting, reads so far."""
-    params = context.params
-    fanout = params["fanouts"][params["lists"][context.index][0]]
-    nodes, degrees = read_lists(context, params["found"])
-    drawn, waiting, reads, logs = (np.zeros(degrees.size) for _ in range(4))
-    if params["drawn"]:
-        state = context.read(params["drawn"], context.index, 2)
-        drawn, waiting = (state[name].copy() for name in ("drawn", "waiting"))
-        reads = np.ascontiguousarray(context.read(params["drawn"], context.index, 3)["reads"])
-    if fanout != 0:
-        reads = reads + nodes["fresh" if params["only_new"] else "found"]
-    native.draw_lists(
-        np.ascontiguousarray(nodes["fresh"]), degrees, drawn,
-        None if params["only_new"] else waiting, fanout, params["replacement"], logs,
-    )  # fmt: skip
-    emit_values(context, logs, degrees)
-    context.write(drawn=drawn, waiting=waiting)
-    context.write(reads=reads)
+    _draw(context, seeds, seeds)
 
 
 def find(context: TaskContext) -> None:
     """Write the probability that each node of a range is found by this hop, and that it is found in it."""
     params = context.params
-    before = np.ascontiguousarray(context.read(params["found"], context.index)["found"])
-    found, sums = before.copy(), np.asarray(sum_out_edges(context, params["drawn"], params["active"]))
+    before = np.ascontiguousarray(context.read(params["before"], context.index)["found"])
+    found, sums = before.copy(), np.asarray(sum_out_edges(context, params["active"]))
     native.find_nodes(chosen_values(context, params["seed"], 0.0), sums, found)
     context.write(found=found, fresh=found - before)
+    if params["fanouts"] is not None:
+        _draw(context, found, found - before)
+
+
+def _draw(context: TaskContext, found: Float64Array, fresh: Float64Array) -> None:
+    """Let the lists of a range draw: write drawn and waiting, then reads so far, for each relation; last, logs."""
+    params, logs = context.params, dict[int, Float64Array]()
+    node_type = params["nodes"][context.index][0]
+    for number in [n for n, relation in enumerate(params["relations"]) if relation["dst"] == node_type]:
+        fanout, at = params["fanouts"][number], 1 + 2 * len(logs)
+        drawn, waiting, reads, logs[number] = (np.zeros(found.size) for _ in range(4))
+        if params["before"]:
+            state = context.read(params["before"], context.index, at)
+            drawn, waiting = (state[name].copy() for name in ("drawn", "waiting"))
+            reads = context.read(params["before"], context.index, at + 1)["reads"]
+        if fanout != 0:
+            reads = reads + (fresh if params["only_new"] else found)
+        native.draw_lists(
+            fresh, own_lists(context, number)["degrees"], drawn,
+            None if params["only_new"] else waiting, fanout, params["replacement"], logs[number],
+        )  # fmt: skip
+        context.write(drawn=drawn, waiting=waiting)
+        context.write(reads=reads)
+    emit_values(context, lambda number, _, columns: logs[number][columns])
 
 
 VIP = Method(vip, vip_need, SAMPLING, _run_tasks, needs_train=True, samplers=SAMPLERS)

@@ -123,6 +123,11 @@ struct InclusionResult {
   std::vector<Buffer<double>> reads;  ///< per relation and destination: expected reads of its list in a batch
 };
 
+/// One sweep of it for the nodes of a task, which begin a bin of 2^shift: `scores` become those after it. Returns the L1
+/// change of each bin. `restart` holds the values of these nodes, ids from 0.
+std::vector<double> update_scores(std::span<const double> sums, const NodeValues& restart, double damping, int shift,
+                                  std::span<double> scores);
+
 /// Vertex inclusion probability of a sampled batch; see scores/inclusion.cpp. seeds holds, per node type, the
 /// probability of each node to be a seed; fanouts[hop][relation] is -1 for the whole list.
 InclusionResult inclusion_probability(const std::vector<ScoreRelation>& relations,
@@ -177,12 +182,12 @@ class BinSums {
   BinSums(int64_t num_sources, int shift, std::span<const int64_t> bin_edges, int64_t all_edges, int64_t min_piece = 0,
           int64_t max_pieces = 0);
 
-  /// Adds the values of the columns of a part to the sources of its edges. `edges` and `starts` are those of one kind
-  /// and of these bins of a BinnedCsc. Without `values`, of a relation that adds nothing, edges only count for where
+  /// Adds the values of the columns of a part, one after the other in `values`, to the sources of its edges. `edges` and
+  /// `starts` are those of one kind and of these bins of a BinnedCsc. Without `values`, of a relation that adds nothing, edges only count for where
   /// pieces end. Throws InputError for starts or values that do not fit, and for more edges than a bin has; the sums
   /// are then undefined.
   void add(std::span<const uint32_t> edges, std::span<const int64_t> starts,
-           const std::optional<std::span<const double>>& values, int threads);
+           const std::optional<std::vector<std::span<const double>>>& values, int threads);
 
   /// The sums, once all edges were added; InputError before.
   Buffer<double> take();

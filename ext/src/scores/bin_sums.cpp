@@ -65,7 +65,7 @@ BinSums::BinSums(int64_t num_sources, int shift, std::span<const int64_t> bin_ed
 }
 
 void BinSums::add(std::span<const uint32_t> edges, std::span<const int64_t> starts,
-                  const std::optional<std::span<const double>>& values, int threads) {
+                  const std::optional<std::vector<std::span<const double>>>& values, int threads) {
   const auto bins = static_cast<int64_t>(bins_.size()), entries = static_cast<int64_t>(starts.size());
   TIERING_EXPECT(bins > 0 && entries >= bins && entries % bins == 0, "starts: expected rows of ", bins, ", found ",
                  entries, " numbers");
@@ -75,11 +75,13 @@ void BinSums::add(std::span<const uint32_t> edges, std::span<const int64_t> star
                        (i < bins || starts[i] >= starts[i - bins]),
                    "starts[", i, "] is ", starts[i], ": expected ascending columns, up to ", edges.size());
   if (values) {
-    const auto count = static_cast<int64_t>(values->size());
+    int64_t count = 0;
+    for (const auto& piece : *values) count += static_cast<int64_t>(piece.size());
     TIERING_EXPECT(count <= ranks && count > ranks - BinnedEdges::kBlockColumns, "values: expected those of ", blocks,
                    " blocks, found ", count);
     if (values_.size() < ranks) values_ = Buffer<double>(ranks, 0.0);  // whatever 16 bits of a rank say
-    std::copy(values->begin(), values->end(), values_.data());
+    double* to = values_.data();
+    for (const auto& piece : *values) to = std::copy(piece.begin(), piece.end(), to);
   }
   for_blocks(threads, bins, [&](int64_t bin) {
     Bin& own = bins_[bin];

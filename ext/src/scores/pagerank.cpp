@@ -28,6 +28,18 @@ double update(const SumRange& range, const NodeValues& teleport, double damping,
 
 }  // namespace
 
+std::vector<double> update_scores(std::span<const double> sums, const NodeValues& restart, double damping, int shift,
+                                  std::span<double> scores) {
+  TIERING_EXPECT(sums.size() == scores.size(), "scores: expected ", sums.size(), ", found ", scores.size());
+  restart.check(static_cast<int64_t>(sums.size()), "restart needs");
+  std::vector<double> changes;
+  for (size_t at = 0; at < sums.size(); at += size_t{1} << shift) {
+    const auto own = sums.subspan(at, std::min(sums.size() - at, size_t{1} << shift));
+    changes.push_back(update({0, static_cast<int64_t>(at), own}, restart, damping, scores.data() + at));
+  }
+  return changes;
+}
+
 PagerankResult reverse_pagerank(const std::vector<ScoreRelation>& relations, const std::vector<int64_t>& num_nodes,
                                 const std::vector<NodeValues>& start, const std::vector<NodeValues>& teleport,
                                 const PagerankOptions& options) {
