@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from toy_graphs import HOMOGENEOUS, ToyGraph, flat, homogeneous, weighted_graph
 
+from tiering import sampling
 from tiering.errors import InputError
 from tiering.sampling import SAMPLERS, LayerSampler, NeighborSampler, RandomWalkSampler, SamplingOptions, make_sampler
 
@@ -227,25 +228,58 @@ def test_records_are_json():
     """Also of options that came as numpy's numbers, which json knows nothing of."""
     hops = [np.int64(5), {CITES: np.int32(3), "writes": 0}]
     options = SamplingOptions(
-        hops,
-        batch_size=np.int64(64),
-        sampler="pinsage",
-        seed=np.uint64(2**64 - 1),
-        num_walks=np.int32(5),
-        restart=np.float32(0.5),
-        metapaths=[(CITES, "by")],
-    )
+        hops, batch_size=np.int64(64), sampler="pinsage", seed=np.uint64(2**64 - 1), num_walks=np.int32(5),
+        restart=np.float32(0.5), metapaths=[(CITES, "by")],
+    )  # fmt: skip
     assert json.loads(json.dumps(options.to_json())) == {
-        "fanouts": [5, {"paper:cites:paper": 3, "writes": 0}],
-        "batch_size": 64,
-        "frontier": "all",
-        "sampler": "pinsage",
-        "num_walks": 5,
-        "walk_length": 2,
-        "restart": 0.5,
-        "metapaths": [["paper:cites:paper", "by"]],
-        "seed": 2**64 - 1,
-    }
+        "fanouts": [5, {"paper:cites:paper": 3, "writes": 0}], "batch_size": 64, "frontier": "all",
+        "sampler": "pinsage", "num_walks": 5, "walk_length": 2, "restart": 0.5,
+        "metapaths": [["paper:cites:paper", "by"]], "seed": 2**64 - 1,
+    }  # fmt: skip
     plain = SamplingOptions([3, 2], sampler="ladies", frontier="new", seed=4)
     record = {"fanouts": [3, 2], "batch_size": 1024, "frontier": "new", "sampler": "ladies"}
     assert plain.record() == record and plain.to_json() == {**record, "seed": 4}
+
+
+@pytest.mark.parametrize(
+    ("seeds", "words"),
+    [
+        ([0, 1], "mapping from node type"),
+        ({"venue": [0]}, "no node type 'venue'; types: paper, author"),
+        ({"paper": [0, 3]}, r"entry 1 is 3; expected ids, 0 \.\. 2"),
+        ({"paper": [-1]}, "entry 0 is -1"),
+        ({"paper": [0.5]}, "whole numbers of one dimension, found float64"),
+        ({"paper": [[0]]}, "shape"),
+    ],
+)
+def test_seeds(seeds, words):
+    sampler = NeighborSampler(papers(), [1])
+    with pytest.raises(InputError, match=words):
+        sampler.sample(seeds)
+    with pytest.raises(InputError, match=words):
+        sampler.batches(seeds, 2, 0)
+
+
+def test_epochs_without_batches():
+    for ids, size, words in (
+        ([], 2, "training nodes: expected at least 1, found 0"),
+        ([1], 0, "batch size: expected a whole number, 1 or more, found 0"),
+        ([1], 2, "use a smaller batch size"),
+    ):
+        with pytest.raises(InputError, match=words):
+            sampling.batches({"a": ids}, size, 0, drop_last=True)
+
+
+def test_arrays_of_a_wrong_shape_or_dtype():
+    graph = homogeneous(3, np.array([[0], [1]]))
+    indptr, indices = graph.csc(HOMOGENEOUS)
+    graph._csc[HOMOGENEOUS] = (indptr[:-1], indices)
+    with pytest.raises(InputError, match=r"indptr of node:to:node: expected int64 of shape \(4,\)"):
+        NeighborSampler(graph, [1])
+    graph._csc[HOMOGENEOUS] = (indptr, indices.astype(np.float32))
+    with pytest.raises(InputError, match="indices of node:to:node"):
+        NeighborSampler(graph, [1])
+    graph._csc[HOMOGENEOUS] = (indptr, indices)
+    graph._keys = {"node": np.arange(2)}
+    with pytest.raises(InputError, match="node keys of 'node'"):
+        NeighborSampler(graph, [1])
