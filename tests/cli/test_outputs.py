@@ -92,24 +92,21 @@ def made(tiering_cli, tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("command", "words"),
-    [
-        ("layout r --cpu 100% --out d --force", "node_feat.npy, which the input r refers to"),
-        ("layout r --cpu 100% --out d --force --dry-run", "node_feat.npy, which the input r refers to"),
-        ("layout r --cpu 50% --ssd d/x --out x", "d, which the input r refers to"),
-        ("layout r --cpu 50% --ssd to-d/x --out x", "d, which the input r refers to"),
-        ("layout l/graph --cpu 100% --out d --force", "node_feat.npy, which the input l/graph refers to"),
-        ("score g --out d --force", "node_feat.npy, which the input g refers to"),
-        ("score g --out to-d --force", "node_feat.npy, which the input g refers to"),
-        ("score g --out d/processed --force", "node_feat.npy, which the input g refers to"),
-        ("score g --out d/x", "d, which the input g refers to"),
-        ("score g --out to-d/processed/x", "d, which the input g refers to"),
-        (f"score g --out x {TASKS} d/tasks", "d, which the input g refers to"),
-        ("reorder g --scores s --out d --force", "node_feat.npy, which the input g refers to"),
-        ("export l --out ssd --force", "ssd-0-of-1, which the input l refers to"),
-    ],
-)
+@pytest.mark.parametrize(("command", "words"), [
+    ("layout r --cpu 100% --out d --force", "node_feat.npy, which the input r refers to"),
+    ("layout r --cpu 100% --out d --force --dry-run", "node_feat.npy, which the input r refers to"),
+    ("layout r --cpu 50% --ssd d/x --out x", "d, which the input r refers to"),
+    ("layout r --cpu 50% --ssd to-d/x --out x", "d, which the input r refers to"),
+    ("layout l/graph --cpu 100% --out d --force", "node_feat.npy, which the input l/graph refers to"),
+    ("score g --out d --force", "node_feat.npy, which the input g refers to"),
+    ("score g --out to-d --force", "node_feat.npy, which the input g refers to"),
+    ("score g --out d/processed --force", "node_feat.npy, which the input g refers to"),
+    ("score g --out d/x", "d, which the input g refers to"),
+    ("score g --out to-d/processed/x", "d, which the input g refers to"),
+    (f"score g --out x {TASKS} d/tasks", "d, which the input g refers to"),
+    ("reorder g --scores s --out d --force", "node_feat.npy, which the input g refers to"),
+    ("export l --out ssd --force", "ssd-0-of-1, which the input l refers to"),
+])  # fmt: skip
 def test_what_an_input_refers_to_is_not_replaced(tiering_cli, made, command, words):
     before = content(made)
     tiering_cli(*command.split()).refused(words, "choose another")
@@ -254,16 +251,11 @@ def test_a_manifest_of_another_program_is_no_artifact(tiering_cli, chain):
     assert (chain / "app/manifest.json").exists()
 
 
-@pytest.mark.parametrize(
-    "manifest",
-    [
-        '{"name": "app", "made with": "tiering.graph"}',
-        '{"format": "tiering.app", "files": {}, "external": {}, "parts": {}}',
-        '{"format": ["tiering.graph"], "files": {}}',
-        "a list of names",
-        "",
-    ],
-)
+@pytest.mark.parametrize("manifest", [
+    '{"name": "app", "made with": "tiering.graph"}',
+    '{"format": "tiering.app", "files": {}, "external": {}, "parts": {}}',
+    '{"format": ["tiering.graph"], "files": {}}', "a list of names", "",
+])  # fmt: skip
 @pytest.mark.parametrize("checksums", ["3c1f  features/rows\n", "0123456789abcdef", ""])
 def test_a_directory_of_another_program_is_no_artifact(tiering_cli, chain, manifest, checksums):
     """Whatever its files are called, and if a manifest in it names our format."""

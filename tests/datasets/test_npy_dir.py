@@ -64,18 +64,14 @@ def test_round_trip(tmp_path_factory: pytest.TempPathFactory, data: st.DataObjec
         assert np.array_equal(nodes.features.open(), feat)
 
 
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        (np.array([0, np.nan, 2, -1, 1], np.float32), [0, -1, 2, -1, 1]),
-        (np.array([[0], [1], [2], [3], [4]], np.float64), [0, 1, 2, 3, 4]),
-        (np.array([0, 1, 2, 3, 255], np.uint8), [0, 1, 2, 3, 255]),
-        (np.array([0, np.nan, 2, -1, 1], np.float16), [0, -1, 2, -1, 1]),
-        (np.array([0, 1, 2, 3, -1], np.int8), [0, 1, 2, 3, -1]),
-        (np.array([0, 1, 2, 3, 4], np.uint64), [0, 1, 2, 3, 4]),
-        (np.array([True, False, True, True, False]), [1, 0, 1, 1, 0]),
-    ],
-)
+@pytest.mark.parametrize(("values", "expected"), [
+    (np.array([0, np.nan, 2, -1, 1], np.float32), [0, -1, 2, -1, 1]),
+    (np.array([[0], [1], [2], [3], [4]], np.float64), [0, 1, 2, 3, 4]),
+    (np.array([0, 1, 2, 3, 255], np.uint8), [0, 1, 2, 3, 255]),
+    (np.array([0, np.nan, 2, -1, 1], np.float16), [0, -1, 2, -1, 1]),
+    (np.array([0, 1, 2, 3, -1], np.int8), [0, 1, 2, 3, -1]), (np.array([0, 1, 2, 3, 4], np.uint64), [0, 1, 2, 3, 4]),
+    (np.array([True, False, True, True, False]), [1, 0, 1, 1, 0]),
+])  # fmt: skip
 def test_labels(npy_dir: Path, values: np.ndarray, expected: list[int]) -> None:
     np.save(npy_dir / "node_label.npy", values)
     nodes = open_dataset(npy_dir).nodes["node"]

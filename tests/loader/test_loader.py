@@ -169,18 +169,13 @@ def test_features_from_elsewhere(kit, build):
     assert batch.x == {}
 
 
-@pytest.mark.parametrize(
-    ("option", "message"),
-    [
-        ({"workers": 0}, "workers: expected"),
-        ({"prefetch": -1}, "prefetch: expected"),
-        ({"features": "disk"}, "features: expected 'tiers', 'memory'"),
-        ({"features": 3}, r"features: expected an object with gather\(ids\), found int"),
-        ({"seeds": [5, 900]}, "900"),
-        ({"seeds": []}, "seeds of node type 'node' is empty"),
-        ({"batch_size": 1000, "drop_last": True}, "drop_last"),
-    ],
-)
+@pytest.mark.parametrize(("option", "message"), [
+    ({"workers": 0}, "workers: expected"), ({"prefetch": -1}, "prefetch: expected"),
+    ({"features": "disk"}, "features: expected 'tiers', 'memory'"),
+    ({"features": 3}, r"features: expected an object with gather\(ids\), found int"),
+    ({"seeds": [5, 900]}, "900"), ({"seeds": []}, "seeds of node type 'node' is empty"),
+    ({"batch_size": 1000, "drop_last": True}, "drop_last"),
+])  # fmt: skip
 def test_bad_options(kit, build, option, message):
     with pytest.raises(InputError, match=message):
         build(kit.small_graph()).loader(**{**OPTIONS, **option})

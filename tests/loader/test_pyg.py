@@ -173,17 +173,14 @@ def test_a_loader_can_be_pickled(kit, build):
     assert [batch.n_id.tolist() for batch in pickle.loads(pickle.dumps(loader)).epoch(4)] == expected
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"input_nodes": torch.tensor([4, 300])}, r"entry 1 is 300; expected original ids of 'node', 0 \.\. 299"),
-        ({"input_nodes": torch.zeros(7, dtype=torch.bool)}, r"expected a mask of shape \(300,\)"),
-        ({"input_nodes": torch.rand(3)}, "expected original ids of 'node', whole numbers"),
-        ({"num_neighbors": []}, "expected one entry per hop"),
-        ({"weight_attr": "time"}, "drawn by the edge data 'weight', found 'time'"),
-        ({"weight_attr": "weight", "replace": True}, "leave one out"),
-    ],
-)
+@pytest.mark.parametrize(("options", "words"), [
+    ({"input_nodes": torch.tensor([4, 300])}, r"entry 1 is 300; expected original ids of 'node', 0 \.\. 299"),
+    ({"input_nodes": torch.zeros(7, dtype=torch.bool)}, r"expected a mask of shape \(300,\)"),
+    ({"input_nodes": torch.rand(3)}, "expected original ids of 'node', whole numbers"),
+    ({"num_neighbors": []}, "expected one entry per hop"),
+    ({"weight_attr": "time"}, "drawn by the edge data 'weight', found 'time'"),
+    ({"weight_attr": "weight", "replace": True}, "leave one out"),
+])  # fmt: skip
 def test_arguments_that_make_no_sense(kit, build, options, words):
     with pytest.raises(InputError, match=words):
         build(kit.small_graph()).pyg_loader(**{**OPTIONS, **options})

@@ -134,18 +134,13 @@ def sampler():
     return NeighborSampler(random_graph(20, 100), [2, 2])
 
 
-@pytest.mark.parametrize(
-    ("counter", "words"),
-    [
-        (np.zeros(20, np.int32), "int64 array of shape .20,., found int32"),
-        (np.zeros(20), "found float64"),
-        (np.zeros(19, np.int64), r"found int64 of shape \(19,\)"),
-        (np.zeros((20, 2), np.int64)[:, 0], r"strides \(16,\)"),
-        (np.zeros(40, np.int64)[::-2], r"strides \(-16,\)"),
-        (np.broadcast_to(np.int64(0), (20,)), "contiguous"),
-        (np.frombuffer(bytes(160), np.int64), "of shape .*, read-only"),
-    ],
-)
+@pytest.mark.parametrize(("counter", "words"), [
+    (np.zeros(20, np.int32), "int64 array of shape .20,., found int32"),
+    (np.zeros(20), "found float64"), (np.zeros(19, np.int64), r"found int64 of shape \(19,\)"),
+    (np.zeros((20, 2), np.int64)[:, 0], r"strides \(16,\)"), (np.zeros(40, np.int64)[::-2], r"strides \(-16,\)"),
+    (np.broadcast_to(np.int64(0), (20,)), "contiguous"),
+    (np.frombuffer(bytes(160), np.int64), "of shape .*, read-only"),
+])  # fmt: skip
 def test_counters_that_the_counts_would_miss(sampler, counter, words):
     """Each of these would be converted on the way, and the counts lost with the copy."""
     plan = sampler.batches(np.arange(20), 5, 0)

@@ -30,15 +30,9 @@ def test_scores_beat_degree(hetero):
     graph, sampling, score = hetero
     scores = {method: score(method) for method in ("degree", "wrpr", "presample", "vip", "hybrid")}
     judged = evaluate(
-        graph,
-        scores,
-        sampling["fanouts"],
-        batch_size=128,
-        epochs=3,
-        first_epoch=50,
-        row_bytes=1,
+        graph, scores, sampling["fanouts"], batch_size=128, epochs=3, first_epoch=50, row_bytes=1,
         shares=[0.01, 0.05, 0.10, 0.20],
-    )
+    )  # fmt: skip
     rates = {method: np.array(found) for method, found in judged.hit_rates.items()}
     for method in ("presample", "vip", "hybrid"):
         # At 1 % all know the rows that nearly every batch reads.

@@ -96,17 +96,11 @@ def late(monkeypatch: pytest.MonkeyPatch) -> Late:
     return late
 
 
-@pytest.mark.parametrize(
-    ("graph", "window", "sample_on"),
-    [
-        *(("one type", window, "gpu") for window in (1, 4, "auto")),
-        ("four types", 4, "gpu"),
-        ("odd rows", "auto", "gpu"),
-        ("one type", 4, "cpu"),
-        ("odd rows", 1, "cpu"),
-        ("four types", 4, "cpu, disjoint"),
-    ],
-)
+@pytest.mark.parametrize(("graph", "window", "sample_on"), [
+    *(("one type", window, "gpu") for window in (1, 4, "auto")),
+    ("four types", 4, "gpu"), ("odd rows", "auto", "gpu"), ("one type", 4, "cpu"), ("odd rows", 1, "cpu"),
+    ("four types", 4, "cpu, disjoint"),
+])  # fmt: skip
 def test_batches_are_those_of_memory(gpu, kit, build, options, graph, window, sample_on):
     layout = build(GRAPHS[graph](kit, images=2))
     sample_on, _, disjoint = sample_on.partition(", ")
