@@ -94,6 +94,9 @@ def test_overlap_and_unlabelled_nodes_are_recorded(npy_dir: Path) -> None:
     np.save(npy_dir / "val_idx.npy", np.array([2, 3], np.int64))
     warnings = open_dataset(npy_dir).notes["warnings"]
     assert warnings == ["node: 1 nodes are in both train and val", "node: 1 of 2 nodes in val have no label"]
+    (npy_dir / "val_idx.npy").unlink()
+    np.save(npy_dir / "val_mask.npy", np.array([[1, 1, 0, 0, 0], [0, 1, 0, 0, 0]], bool).T)  # splits of two numbers
+    assert open_dataset(npy_dir).notes["warnings"] == ["node: 1 nodes are in both train and val-0"]
 
 
 def test_made_splits(npy_dir: Path) -> None:
