@@ -62,6 +62,7 @@ TASKS = "--executor local --shards 2 --store"
         ("layout reordered --cpu 10% --ssd .x.partial --out x", "writes to"),
         ("layout reordered --cpu 10% --ssd ssd --out ssd/x", "writes to"),
         ("layout reordered --cpu 10% --ssd reordered/ssd --out x", "lies in"),
+        ("layout reordered --cpu 10% --ssd scores/ssd --out x", "scores, which would change"),
         ("evaluate graph --fanouts 5 --plot graph/curves.png", "graph, which the command reads"),
         ("score graph --out home --force", "home/thesis.txt, which tiering did not write"),
         ("score graph --out home/thesis.txt --force", "found a file"),
