@@ -28,7 +28,10 @@ class Case:
     seeds: dict[str, np.ndarray[Any, Any]]
 
     def sampler(self, graph=None):
-        return make_sampler(graph or self.graph, self.options)
+        sampler = make_sampler(graph or self.graph, self.options)
+        given = [[hop[":".join(group)] for group in sampler.edge_relations] for hop in self.options.fanouts]
+        assert sampler.fanouts == given  # which judges go by
+        return sampler
 
 
 @st.composite
