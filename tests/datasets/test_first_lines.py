@@ -33,35 +33,31 @@ def read(path: Path, text: str, **options: Any) -> Edges:
 
 
 @pytest.mark.parametrize("block", [8, 1 << 24])
-@pytest.mark.parametrize(
-    ("text", "options", "edges", "said"),
-    [
-        (",0,1\n0,0,1\n1,1,2\n2,2,0\n", {}, RING, "column '' is left out as an index of rows"),
-        (",0,1\n0,0,1\n1,1,2\n2,2,0\n", {"src_column": 1, "dst_column": 0}, [(v, u) for u, v in RING], "index"),
-        (",src,dst\n7,0,1\n8,1,2\n9,2,0\n", {}, RING, "column '' is left out as an index of rows"),
-        ("Unnamed: 0,0,1\n0,0,1\n1,1,2\n2,2,0\n", {}, RING, "column 'unnamed: 0' is left out as an index"),
-        (",0,1,2\n0,0,1,.5\n1,1,2,1.5\n2,2,0,2.5\n", {}, RING, "header: ' 0 1 2'"),
-        (",0,1,weight\n0,0,1,5\n1,1,2,6\n2,2,0,7\n", {}, RING, "header: ' 0 1 weight'"),
-        (",0,1\n0,a,b\n1,b,c\n", NAMES, [("a", "b"), ("b", "c")], "column '' is left out"),
-        (
-            "a,5\n0,1\n1,2\n2,0\n",
-            {"src_column": 0, "dst_column": 1},
-            RING,
-            "the first line is taken for a header: 'a 5' (else: `header=False`)",
-        ),
-        (
-            "5,a\n0,1\n1,2\n2,0\n",
-            {"src_column": 0, "dst_column": 1},
-            RING,
-            "the first line is taken for a header: '5 a' (else: `header=False`)",
-        ),
-        (",0,1\n0,0,1\n1,1,2\n2,2,0\n", {"relation": "node:to:node=e.csv:0,1"}, RING, ""),
-        (",s,t\n0,0,1\n1,1,2\n2,2,0\n", {"edge_data": "#"}, RING, ""),
-        ("a,1\nb,2\n", NAMES, [("a", "1"), ("b", "2")], ""),
-        ("a,1,2\nb,2,3\n", {}, [(1, 2), (2, 3)], ""),
-        ("a,1,2\n", {}, [(1, 2)], ""),
-    ],
-)
+@pytest.mark.parametrize(("text", "options", "edges", "said"), [
+    (",0,1\n0,0,1\n1,1,2\n2,2,0\n", {}, RING, "column '' is left out as an index of rows"),
+    (",0,1\n0,0,1\n1,1,2\n2,2,0\n", {"src_column": 1, "dst_column": 0}, [(v, u) for u, v in RING], "index"),
+    (",src,dst\n7,0,1\n8,1,2\n9,2,0\n", {}, RING, "column '' is left out as an index of rows"),
+    ("Unnamed: 0,0,1\n0,0,1\n1,1,2\n2,2,0\n", {}, RING, "column 'unnamed: 0' is left out as an index"),
+    (",0,1,2\n0,0,1,.5\n1,1,2,1.5\n2,2,0,2.5\n", {}, RING, "header: ' 0 1 2'"),
+    (",0,1,weight\n0,0,1,5\n1,1,2,6\n2,2,0,7\n", {}, RING, "header: ' 0 1 weight'"),
+    (",0,1\n0,a,b\n1,b,c\n", NAMES, [("a", "b"), ("b", "c")], "column '' is left out"),
+    (
+        "a,5\n0,1\n1,2\n2,0\n",
+        {"src_column": 0, "dst_column": 1},
+        RING,
+        "the first line is taken for a header: 'a 5' (else: `header=False`)",
+    ),
+    (
+        "5,a\n0,1\n1,2\n2,0\n",
+        {"src_column": 0, "dst_column": 1},
+        RING,
+        "the first line is taken for a header: '5 a' (else: `header=False`)",
+    ),
+    (",0,1\n0,0,1\n1,1,2\n2,2,0\n", {"relation": "node:to:node=e.csv:0,1"}, RING, ""),
+    (",s,t\n0,0,1\n1,1,2\n2,2,0\n", {"edge_data": "#"}, RING, ""),
+    ("a,1\nb,2\n", NAMES, [("a", "1"), ("b", "2")], ""), ("a,1,2\nb,2,3\n", {}, [(1, 2), (2, 3)], ""),
+    ("a,1,2\n", {}, [(1, 2)], ""),
+])  # fmt: skip
 def test_an_empty_cell_or_a_word_above_numbers_makes_a_header(
     tmp_path, monkeypatch, capsys, text, options, edges, said, block
 ):

@@ -176,29 +176,26 @@ def test_numbers_and_times(values, expected):
     assert [None if value != value else value for value in read.tolist()] == expected
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"relations": {("a", "b"): "r.csv"}}, "expected SRC:NAME:DST=FILE"),
-        ({"relations": {RATES: "s.csv"}}, "s.csv: no such file"),
-        (
-            {"relations": {RATES: "r.csv"}, "src_column": "u"},
-            "column of destinations of user:rates:movie, found u, i, n, t",
-        ),
-        ({"relations": {RATES: "r.csv:u,x"}}, "x: no such column; there are: u, i, n, t"),
-        ({"relations": {RATES: "r.csv:u,i"}, "weight_column": "w"}, "weight_column w: no table has this column"),
-        ({"relations": {RATES: "r.csv:u,i"}, "edge_data": "t"}, "expected a number or a time, found 'x' at row 1"),
-        ({"relations": {RATES: "r.csv:n,i"}}, "found 'b' at row 1; correct it, or say `string_ids` if"),
-        (
-            {"relations": {RATES: "r.csv:u,i"}, "nodes": {"movie": "m.csv"}, "id_column": "u"},
-            "expected each id once, found 1",
-        ),
-        ({"relations": {RATES: {"file": "r.csv", "source": "u"}}}, "expected src, dst, .* or file, found 'source'"),
-        ({"relations": {RATES: "r.csv:u,i"}, "compact_ids": True}, "compact_ids: has no meaning for format tables"),
-        ({"relations": {RATES: "r.csv:u,i"}, "features": {"movie": ["n"]}}, "features n: no table has this column"),
-        ({"nodes": {"movie": "m.csv"}}, "expected"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), [
+    ({"relations": {("a", "b"): "r.csv"}}, "expected SRC:NAME:DST=FILE"),
+    ({"relations": {RATES: "s.csv"}}, "s.csv: no such file"),
+    (
+        {"relations": {RATES: "r.csv"}, "src_column": "u"},
+        "column of destinations of user:rates:movie, found u, i, n, t",
+    ),
+    ({"relations": {RATES: "r.csv:u,x"}}, "x: no such column; there are: u, i, n, t"),
+    ({"relations": {RATES: "r.csv:u,i"}, "weight_column": "w"}, "weight_column w: no table has this column"),
+    ({"relations": {RATES: "r.csv:u,i"}, "edge_data": "t"}, "expected a number or a time, found 'x' at row 1"),
+    ({"relations": {RATES: "r.csv:n,i"}}, "found 'b' at row 1; correct it, or say `string_ids` if"),
+    (
+        {"relations": {RATES: "r.csv:u,i"}, "nodes": {"movie": "m.csv"}, "id_column": "u"},
+        "expected each id once, found 1",
+    ),
+    ({"relations": {RATES: {"file": "r.csv", "source": "u"}}}, "expected src, dst, .* or file, found 'source'"),
+    ({"relations": {RATES: "r.csv:u,i"}, "compact_ids": True}, "compact_ids: has no meaning for format tables"),
+    ({"relations": {RATES: "r.csv:u,i"}, "features": {"movie": ["n"]}}, "features n: no table has this column"),
+    ({"nodes": {"movie": "m.csv"}}, "expected"),
+])  # fmt: skip
 def test_refusals_name_the_file_and_what_settles_it(tmp_path, monkeypatch, options, message):
     monkeypatch.chdir(tmp_path)
     Path("r.csv").write_text("u,i,n,t\n1,1,1,1\n2,2,b,x\n")

@@ -51,23 +51,18 @@ def test_no_train_split_says_how_to_give_one(star):
     assert evaluate(star, {}, [2], train="20%", epochs=1).parameters["train_nodes"] == {"node": 2}
 
 
-@pytest.mark.parametrize(
-    ("scores", "options", "words"),
-    [
-        ({"s": {"node": np.zeros(9)}}, {}, r"score 's', node type 'node': expected shape \(10,\)"),
-        ({"s": {"node": np.full(10, np.nan)}}, {}, "expected finite values of 0 or more, found nan at node 0"),
-        ({"s": {"node": -np.ones(10)}}, {}, "expected finite values of 0 or more, found -1.0 at node 0"),
-        ({"oracle": {"node": np.zeros(10)}}, {}, "another name"),
-        ({}, {"epochs": 0}, "epochs: expected 1 or more"),
-        ({}, {"first_epoch": -1}, "first epoch: expected 0 or more"),
-        ({}, {"shares": [1.5]}, "between 0 and 1, found 1.5"),
-        ({}, {"shares": []}, "1 to 50 capacities, found 0"),
-        ({}, {"shares": [0.5] * 51}, "1 to 50 capacities, found 51"),
-        ({}, {"resamples": -1}, "resamples: expected 0 or more"),
-        ({}, {"row_bytes": 0}, "row bytes of 'node': expected a whole number of bytes from 1"),
-        ({}, {"row_bytes": {"paper": 4}}, "row bytes: no node type 'paper'; types: node"),
-    ],
-)
+@pytest.mark.parametrize(("scores", "options", "words"), [
+    ({"s": {"node": np.zeros(9)}}, {}, r"score 's', node type 'node': expected shape \(10,\)"),
+    ({"s": {"node": np.full(10, np.nan)}}, {}, "expected finite values of 0 or more, found nan at node 0"),
+    ({"s": {"node": -np.ones(10)}}, {}, "expected finite values of 0 or more, found -1.0 at node 0"),
+    ({"oracle": {"node": np.zeros(10)}}, {}, "another name"), ({}, {"epochs": 0}, "epochs: expected 1 or more"),
+    ({}, {"first_epoch": -1}, "first epoch: expected 0 or more"),
+    ({}, {"shares": [1.5]}, "between 0 and 1, found 1.5"), ({}, {"shares": []}, "1 to 50 capacities, found 0"),
+    ({}, {"shares": [0.5] * 51}, "1 to 50 capacities, found 51"),
+    ({}, {"resamples": -1}, "resamples: expected 0 or more"),
+    ({}, {"row_bytes": 0}, "row bytes of 'node': expected a whole number of bytes from 1"),
+    ({}, {"row_bytes": {"paper": 4}}, "row bytes: no node type 'paper'; types: node"),
+])  # fmt: skip
 def test_bad_input(star, scores, options, words):
     with pytest.raises(InputError, match=words):
         evaluate(star, scores, [2], train=[1], **options)
