@@ -35,22 +35,19 @@ def example(tmp_path):
     return copy
 
 
-@pytest.mark.parametrize(
-    ("kind", "name", "change", "level", "words"),
-    [
-        ("scores", "nodes/paper/feature", lambda v: v.__setitem__(1, np.nan), "structure", "node 1"),
-        ("scores", "nodes/paper/feature", lambda v: v.__setitem__(2, -1), "structure", "negative"),
-        ("scores", "relations/paper__cites__paper/adjacency", lambda v: v.__setitem__(1, -1), "structure", "at node 1"),
-        ("order", "nodes/paper/new_to_old", lambda v: v.__setitem__(0, 0), "structure", "lead back"),
-        ("order", "nodes/paper/new_to_old", lambda v: v.__setitem__(0, 9), "structure", "outside 0..3"),
-        ("order", "nodes/paper/score", lambda v: v.__setitem__(3, 9.0), "structure", "increase"),
-        ("graph", "nodes/paper/label", lambda v: v.__setitem__(0, 2), "structure", "label"),
-        ("graph", "nodes/paper/split-train", lambda v: v.__setitem__(0, 4), "structure", "split-train"),
-        ("graph", "relations/paper__cites__paper/indptr", lambda v: v.__setitem__(1, 5), "structure", "decreases"),
-        ("graph", "relations/paper__cites__paper/indptr", lambda v: v.__setitem__(4, 5), "structure", "0 .. 4"),
-        ("graph", "relations/paper__cites__paper/indices", lambda v: v.__setitem__(1, 4), "full", "cites"),
-    ],
-)
+@pytest.mark.parametrize(("kind", "name", "change", "level", "words"), [
+    ("scores", "nodes/paper/feature", lambda v: v.__setitem__(1, np.nan), "structure", "node 1"),
+    ("scores", "nodes/paper/feature", lambda v: v.__setitem__(2, -1), "structure", "negative"),
+    ("scores", "relations/paper__cites__paper/adjacency", lambda v: v.__setitem__(1, -1), "structure", "at node 1"),
+    ("order", "nodes/paper/new_to_old", lambda v: v.__setitem__(0, 0), "structure", "lead back"),
+    ("order", "nodes/paper/new_to_old", lambda v: v.__setitem__(0, 9), "structure", "outside 0..3"),
+    ("order", "nodes/paper/score", lambda v: v.__setitem__(3, 9.0), "structure", "increase"),
+    ("graph", "nodes/paper/label", lambda v: v.__setitem__(0, 2), "structure", "label"),
+    ("graph", "nodes/paper/split-train", lambda v: v.__setitem__(0, 4), "structure", "split-train"),
+    ("graph", "relations/paper__cites__paper/indptr", lambda v: v.__setitem__(1, 5), "structure", "decreases"),
+    ("graph", "relations/paper__cites__paper/indptr", lambda v: v.__setitem__(4, 5), "structure", "0 .. 4"),
+    ("graph", "relations/paper__cites__paper/indices", lambda v: v.__setitem__(1, 4), "full", "cites"),
+])  # fmt: skip
 def test_wrong_content_is_found_at_its_level(example, kind, name, change, level, words):
     folder = example(kind)
     rewrite(folder, name, change)

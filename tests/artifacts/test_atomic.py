@@ -74,15 +74,10 @@ def test_errors_of_input_and_bugs_leave_nothing(tmp_path, error):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("identity", "force", "version"),
-    [
-        ({**IDENTITY, "options": {"method": "n"}}, False, __version__),
-        (IDENTITY, False, "0.0.7"),
-        ({**IDENTITY, "inputs": {}}, True, __version__),
-        (None, False, __version__),
-    ],
-)
+@pytest.mark.parametrize(("identity", "force", "version"), [
+    ({**IDENTITY, "options": {"method": "n"}}, False, __version__),
+    (IDENTITY, False, "0.0.7"), ({**IDENTITY, "inputs": {}}, True, __version__), (None, False, __version__),
+])  # fmt: skip
 def test_another_run_begins_anew(tmp_path, monkeypatch, capsys, identity, force, version):
     with pytest.raises(KeyboardInterrupt):
         write_two(tmp_path / "S", KeyboardInterrupt())

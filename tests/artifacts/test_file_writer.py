@@ -91,11 +91,9 @@ def random_bytes(size, seed=0):
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    size=st.integers(0, 4 * BLOCK + 100),
-    cuts=st.lists(st.integers(0, 4 * BLOCK + 100), max_size=6),
-    stop=st.integers(0, 6),
-    direct=st.booleans(),
-)
+    size=st.integers(0, 4 * BLOCK + 100), cuts=st.lists(st.integers(0, 4 * BLOCK + 100), max_size=6),
+    stop=st.integers(0, 6), direct=st.booleans(),
+)  # fmt: skip
 def test_stopped_and_continued(tmp_path_factory, monkeypatch, size, cuts, stop, direct):
     folder = tmp_path_factory.mktemp("appended")
     data, ends = random_bytes(size), sorted({min(cut, size) for cut in cuts} | {size})

@@ -1,10 +1,13 @@
 """The journal of a run: what was recorded is found again, torn lines are not."""
 
+from types import SimpleNamespace
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tiering.artifacts.journal import JOURNAL, Journal
+from tiering.errors import StorageError
 
 IDENTITY = {"stage": "import", "options": {"a": 1}, "inputs": {"x": "digest"}}
 
@@ -69,6 +72,16 @@ def test_what_a_power_cut_tore_is_passed_over(tmp_path, torn):
     again = Journal.reopen(tmp_path / JOURNAL)
     assert again is not None and again.keys() == ["first"]
     again.close()
+    assert (tmp_path / JOURNAL).read_bytes() == whole
+
+
+def test_of_a_line_that_a_full_disk_took_a_part_of_nothing_stays(tmp_path):
+    journal = Journal.begin(tmp_path, IDENTITY)
+    whole, file = (tmp_path / JOURNAL).read_bytes(), journal._file
+    journal._file = SimpleNamespace(write=lambda line: file.write(line[:9]), close=file.close)
+    with pytest.raises(StorageError, match="no space left"):
+        journal.record("first", value=1)
+    journal.close()
     assert (tmp_path / JOURNAL).read_bytes() == whole
 
 

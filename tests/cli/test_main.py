@@ -57,15 +57,10 @@ def test_completion_is_installed_once(tiering_cli, monkeypatch, tmp_path, shell,
     tiering_cli("--install-completion", "tcsh").refused("bash, zsh, fish", "tcsh")
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        ("sc", "score"),
-        ("score --me", "--method"),
-        ("score g --method HY", "hybrid"),
-        ("evaluate --sampler lad", "ladies"),
-    ],
-)
+@pytest.mark.parametrize(("words", "expected"), [
+    ("sc", "score"), ("score --me", "--method"), ("score g --method HY", "hybrid"),
+    ("evaluate --sampler lad", "ladies"),
+])  # fmt: skip
 def test_completion_completes_commands_options_and_words(tiering_cli, monkeypatch, words, expected):
     monkeypatch.setenv("_TIERING_COMPLETE", "bash_complete")
     monkeypatch.setenv("COMP_WORDS", f"tiering {words}")
@@ -83,33 +78,22 @@ def test_no_command_prints_help(tiering_cli):
     assert "Usage" in result.out and result.err == ""
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["conquer"], ["conquer", "tiering --help"]),
-        (["import"], ["--out", "tiering import --help"]),
-        (["import", "x"], ["--out"]),
-        (["score", "g", "--out", "s", "--seed", "red"], ["--seed"]),
-        (["score", "g", "--out", "s", "--colour", "red"], ["--colour"]),
-        (["generate", "d", "--nodes", "many"], ["--nodes"]),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "words"), [
+    (["conquer"], ["conquer", "tiering --help"]), (["import"], ["--out", "tiering import --help"]),
+    (["import", "x"], ["--out"]),
+    (["score", "g", "--out", "s", "--seed", "red"], ["--seed"]),
+    (["score", "g", "--out", "s", "--colour", "red"], ["--colour"]),
+    (["generate", "d", "--nodes", "many"], ["--nodes"]),
+])  # fmt: skip
 def test_wrong_usage_is_one_line(tiering_cli, arguments, words):
     tiering_cli(*arguments).refused(*words, code=2)
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["info", "nowhere"],
-        ["check", "nowhere"],
-        ["run", "nowhere.toml"],
-        ["evaluate", "nowhere", "--fanouts", "0"],
-        ["score", "nowhere", "--out", "s", "--threads", "0"],
-        ["doctor", "--ssd", "nowhere"],
-        ["generate", "d", "--nodes", "1"],
-    ],
-)
+@pytest.mark.parametrize("arguments", [
+    ["info", "nowhere"], ["check", "nowhere"], ["run", "nowhere.toml"], ["evaluate", "nowhere", "--fanouts", "0"],
+    ["score", "nowhere", "--out", "s", "--threads", "0"], ["doctor", "--ssd", "nowhere"],
+    ["generate", "d", "--nodes", "1"],
+])  # fmt: skip
 def test_errors_are_one_line(tiering_cli, tmp_path, monkeypatch, arguments):
     monkeypatch.chdir(tmp_path)
     tiering_cli(*arguments).refused()
@@ -131,18 +115,15 @@ def test_debug_by_environment(tiering_cli, monkeypatch):
     tiering_cli("info", "nowhere").refused()
 
 
-@pytest.mark.parametrize(
-    ("error", "code", "words"),
-    [
-        (InputError("two\n  lines"), 1, "error: two lines"),
-        (RefusedError("broken"), 1, "error: broken; an input is damaged: run `tiering check --full` on each"),
-        (InternalError("broken"), 70, "internal error"),
-        (RuntimeError("broken"), 70, "internal error: RuntimeError: broken"),
-        (MemoryError(), 1, "error: out of memory"),
-        (PermissionError(13, "Permission denied", "/x"), 1, "error: /x: Permission denied"),
-        (KeyboardInterrupt(), 130, "interrupted"),
-    ],
-)
+@pytest.mark.parametrize(("error", "code", "words"), [
+    (InputError("two\n  lines"), 1, "error: two lines"),
+    (RefusedError("broken"), 1, "error: broken; an input is damaged: run `tiering check --full` on each"),
+    (InternalError("broken"), 70, "internal error"),
+    (RuntimeError("broken"), 70, "internal error: RuntimeError: broken"),
+    (MemoryError(), 1, "error: out of memory"),
+    (PermissionError(13, "Permission denied", "/x"), 1, "error: /x: Permission denied"),
+    (KeyboardInterrupt(), 130, "interrupted"),
+])  # fmt: skip
 def test_exit_codes(monkeypatch, tiering_cli, error, code, words):
     def fail(*_):
         raise error

@@ -29,47 +29,43 @@ def content(folder: Path) -> dict[str, bytes | None]:
 TASKS = "--executor local --shards 2 --store"
 
 
-@pytest.mark.parametrize(
-    ("command", "words"),
-    [
-        ("import data --out data --force", "data, which the command reads"),
-        ("import data --out data/graph", "data, which the command reads"),
-        ("import data --out . --force", "working directory"),
-        ("import data --out .. --force", "working directory"),
-        (f"import data --out x {TASKS} x", "writes to"),
-        (f"import data --out x {TASKS} data/tasks", "lies in data"),
-        ("score graph --out graph --force", "graph, which the command reads"),
-        ("score graph --out graph/scores", "graph, which the command reads"),
-        ("score graph --out graph/scores --dry-run", "graph, which the command reads"),
-        ("score layout/graph --out layout --force", "layout/graph, which the command reads"),
-        ("score graph --out layout/graph --force", "layout, which would change"),
-        ("export graph --out layout/graph/x", "layout/graph, which would change"),
-        ("generate scores/x --nodes 100 --edges 100", "scores, which would change"),
-        (f"score graph --out x {TASKS} x/tasks", "writes to"),
-        (f"score graph --out tasks/x {TASKS} tasks", "writes to"),
-        ("reorder graph --scores scores --out scores --force", "scores, which the command reads"),
-        (
-            "reorder graph --scores scores --first exported/nodes/node/train_idx.npy --out exported --force",
-            "train_idx.npy, which the command reads",
-        ),
-        ("score graph --train node=graph/nodes/node/split-val --out graph/x", "graph, which the command reads"),
-        ("reorder graph --scores scores --out graph --force", "graph, which the command reads"),
-        ("export layout --out layout --force", "layout, which the command reads"),
-        ("export layout --out layout/raw --dry-run", "layout, which the command reads"),
-        ("layout reordered --cpu 10% --ssd x/ssd --out x", "writes to"),
-        ("layout reordered --cpu 10% --ssd x/ssd --out x --dry-run", "writes to"),
-        ("layout reordered --cpu 10% --ssd x --out x", "writes to"),
-        ("layout reordered --cpu 10% --ssd .x.partial --out x", "writes to"),
-        ("layout reordered --cpu 10% --ssd ssd --out ssd/x", "writes to"),
-        ("layout reordered --cpu 10% --ssd reordered/ssd --out x", "lies in"),
-        ("evaluate graph --fanouts 5 --plot graph/curves.png", "graph, which the command reads"),
-        ("score graph --out home --force", "home/thesis.txt, which tiering did not write"),
-        ("score graph --out home/thesis.txt --force", "found a file"),
-        ("export layout --out home --force", "home/thesis.txt, which tiering did not write"),
-        ("generate home --nodes 100 --edges 100 --force", "home/thesis.txt, which tiering did not write"),
-        ("generate . --nodes 100 --edges 100 --force", "working directory"),
-    ],
-)
+@pytest.mark.parametrize(("command", "words"), [
+    ("import data --out data --force", "data, which the command reads"),
+    ("import data --out data/graph", "data, which the command reads"),
+    ("import data --out . --force", "working directory"), ("import data --out .. --force", "working directory"),
+    (f"import data --out x {TASKS} x", "writes to"),
+    (f"import data --out x {TASKS} data/tasks", "lies in data"),
+    ("score graph --out graph --force", "graph, which the command reads"),
+    ("score graph --out graph/scores", "graph, which the command reads"),
+    ("score graph --out graph/scores --dry-run", "graph, which the command reads"),
+    ("score layout/graph --out layout --force", "layout/graph, which the command reads"),
+    ("score graph --out layout/graph --force", "layout, which would change"),
+    ("export graph --out layout/graph/x", "layout/graph, which would change"),
+    ("generate scores/x --nodes 100 --edges 100", "scores, which would change"),
+    (f"score graph --out x {TASKS} x/tasks", "writes to"), (f"score graph --out tasks/x {TASKS} tasks", "writes to"),
+    ("reorder graph --scores scores --out scores --force", "scores, which the command reads"),
+    (
+        "reorder graph --scores scores --first exported/nodes/node/train_idx.npy --out exported --force",
+        "train_idx.npy, which the command reads",
+    ),
+    ("score graph --train node=graph/nodes/node/split-val --out graph/x", "graph, which the command reads"),
+    ("reorder graph --scores scores --out graph --force", "graph, which the command reads"),
+    ("export layout --out layout --force", "layout, which the command reads"),
+    ("export layout --out layout/raw --dry-run", "layout, which the command reads"),
+    ("layout reordered --cpu 10% --ssd x/ssd --out x", "writes to"),
+    ("layout reordered --cpu 10% --ssd x/ssd --out x --dry-run", "writes to"),
+    ("layout reordered --cpu 10% --ssd x --out x", "writes to"),
+    ("layout reordered --cpu 10% --ssd .x.partial --out x", "writes to"),
+    ("layout reordered --cpu 10% --ssd ssd --out ssd/x", "writes to"),
+    ("layout reordered --cpu 10% --ssd reordered/ssd --out x", "lies in"),
+    ("layout reordered --cpu 10% --ssd scores/ssd --out x", "scores, which would change"),
+    ("evaluate graph --fanouts 5 --plot graph/curves.png", "graph, which the command reads"),
+    ("score graph --out home --force", "home/thesis.txt, which tiering did not write"),
+    ("score graph --out home/thesis.txt --force", "found a file"),
+    ("export layout --out home --force", "home/thesis.txt, which tiering did not write"),
+    ("generate home --nodes 100 --edges 100 --force", "home/thesis.txt, which tiering did not write"),
+    ("generate . --nodes 100 --edges 100 --force", "working directory"),
+])  # fmt: skip
 def test_what_would_destroy_files_is_refused(tiering_cli, chain, command, words):
     before = content(chain)
     tiering_cli(*command.split()).refused(words, "choose another")
@@ -92,24 +88,21 @@ def made(tiering_cli, tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("command", "words"),
-    [
-        ("layout r --cpu 100% --out d --force", "node_feat.npy, which the input r refers to"),
-        ("layout r --cpu 100% --out d --force --dry-run", "node_feat.npy, which the input r refers to"),
-        ("layout r --cpu 50% --ssd d/x --out x", "d, which the input r refers to"),
-        ("layout r --cpu 50% --ssd to-d/x --out x", "d, which the input r refers to"),
-        ("layout l/graph --cpu 100% --out d --force", "node_feat.npy, which the input l/graph refers to"),
-        ("score g --out d --force", "node_feat.npy, which the input g refers to"),
-        ("score g --out to-d --force", "node_feat.npy, which the input g refers to"),
-        ("score g --out d/processed --force", "node_feat.npy, which the input g refers to"),
-        ("score g --out d/x", "d, which the input g refers to"),
-        ("score g --out to-d/processed/x", "d, which the input g refers to"),
-        (f"score g --out x {TASKS} d/tasks", "d, which the input g refers to"),
-        ("reorder g --scores s --out d --force", "node_feat.npy, which the input g refers to"),
-        ("export l --out ssd --force", "ssd-0-of-1, which the input l refers to"),
-    ],
-)
+@pytest.mark.parametrize(("command", "words"), [
+    ("layout r --cpu 100% --out d --force", "node_feat.npy, which the input r refers to"),
+    ("layout r --cpu 100% --out d --force --dry-run", "node_feat.npy, which the input r refers to"),
+    ("layout r --cpu 50% --ssd d/x --out x", "d, which the input r refers to"),
+    ("layout r --cpu 50% --ssd to-d/x --out x", "d, which the input r refers to"),
+    ("layout l/graph --cpu 100% --out d --force", "node_feat.npy, which the input l/graph refers to"),
+    ("score g --out d --force", "node_feat.npy, which the input g refers to"),
+    ("score g --out to-d --force", "node_feat.npy, which the input g refers to"),
+    ("score g --out d/processed --force", "node_feat.npy, which the input g refers to"),
+    ("score g --out d/x", "d, which the input g refers to"),
+    ("score g --out to-d/processed/x", "d, which the input g refers to"),
+    (f"score g --out x {TASKS} d/tasks", "d, which the input g refers to"),
+    ("reorder g --scores s --out d --force", "node_feat.npy, which the input g refers to"),
+    ("export l --out ssd --force", "ssd-0-of-1, which the input l refers to"),
+])  # fmt: skip
 def test_what_an_input_refers_to_is_not_replaced(tiering_cli, made, command, words):
     before = content(made)
     tiering_cli(*command.split()).refused(words, "choose another")
@@ -254,16 +247,11 @@ def test_a_manifest_of_another_program_is_no_artifact(tiering_cli, chain):
     assert (chain / "app/manifest.json").exists()
 
 
-@pytest.mark.parametrize(
-    "manifest",
-    [
-        '{"name": "app", "made with": "tiering.graph"}',
-        '{"format": "tiering.app", "files": {}, "external": {}, "parts": {}}',
-        '{"format": ["tiering.graph"], "files": {}}',
-        "a list of names",
-        "",
-    ],
-)
+@pytest.mark.parametrize("manifest", [
+    '{"name": "app", "made with": "tiering.graph"}',
+    '{"format": "tiering.app", "files": {}, "external": {}, "parts": {}}',
+    '{"format": ["tiering.graph"], "files": {}}', "a list of names", "",
+])  # fmt: skip
 @pytest.mark.parametrize("checksums", ["3c1f  features/rows\n", "0123456789abcdef", ""])
 def test_a_directory_of_another_program_is_no_artifact(tiering_cli, chain, manifest, checksums):
     """Whatever its files are called, and if a manifest in it names our format."""

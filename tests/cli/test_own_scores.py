@@ -103,20 +103,15 @@ def test_types_with_features_must_be_named_others_need_not(tiering_cli, typed, t
         tiering.score_graph(typed, out=tmp_path / "no", scores={"venue": [1.0]})
 
 
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [
-        (np.where(np.arange(NODES) == 7, np.nan, 1.0), ["finite scores of 0 or more", "found nan at node 7"]),
-        (np.where(np.arange(NODES) == 7, np.inf, 1.0), ["found inf at node 7"]),
-        (np.where(np.arange(NODES) == 9, -1, 1), ["found -1.0 at node 9"]),
-        (np.ones(NODES + 1), [f"expected {NODES} scores", f"found {NODES + 1}"]),
-        (np.ones((NODES, 2)), ["one score per node, one column", "choose one"]),
-        (np.ones(NODES, complex), ["plain numeric array"]),
-        (np.ones(NODES, bool), ["expected numbers, found bool"]),
-        (np.array(["1"] * NODES), ["plain numeric array"]),
-        (np.array([None] * NODES), ["pickled"]),
-    ],
-)
+@pytest.mark.parametrize(("values", "words"), [
+    (np.where(np.arange(NODES) == 7, np.nan, 1.0), ["finite scores of 0 or more", "found nan at node 7"]),
+    (np.where(np.arange(NODES) == 7, np.inf, 1.0), ["found inf at node 7"]),
+    (np.where(np.arange(NODES) == 9, -1, 1), ["found -1.0 at node 9"]),
+    (np.ones(NODES + 1), [f"expected {NODES} scores", f"found {NODES + 1}"]),
+    (np.ones((NODES, 2)), ["one score per node, one column", "choose one"]),
+    (np.ones(NODES, complex), ["plain numeric array"]), (np.ones(NODES, bool), ["expected numbers, found bool"]),
+    (np.array(["1"] * NODES), ["plain numeric array"]), (np.array([None] * NODES), ["pickled"]),
+])  # fmt: skip
 def test_scores_that_do_not_fit(tiering_cli, graph, tmp_path, values, words):
     np.save(tmp_path / "hotness.npy", values)
     refused = tiering_cli("score", graph, "--from", tmp_path / "hotness.npy", "--out", tmp_path / "scores")

@@ -158,21 +158,15 @@ def test_names_are_text(documents: dict[str, Path], tmp_path: Path) -> None:
     assert "<script" not in page.html and r"<script>alert(1)</script>\x1b" in page.all("td")
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ('{"hit_rates": 3}', "expected what `tiering evaluate G -s S --json` prints, found a wrong one (KeyError"),
-        ('{"knees": [], "epochs": []}', "expected what `tiering plan G --json` prints"),
-        ('{"epochs": [{"wall": 1}]}', "expected what `tiering trace L --json` prints"),
-        ('{"findings": 1e999}', "expected what `tiering doctor --json` prints"),
-        ('{"findings": [NaN]}', "NaN is no number in JSON"),
-        ("[1, 2", "expected an artifact, or JSON that a command has printed, found: Expecting"),
-        (
-            '{"a": 1}',
-            "expected an artifact, or what `tiering evaluate`, `plan`, `trace` or `doctor` prints with --json",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("text", "words"), [
+    ('{"hit_rates": 3}', "expected what `tiering evaluate G -s S --json` prints, found a wrong one (KeyError"),
+    ('{"knees": [], "epochs": []}', "expected what `tiering plan G --json` prints"),
+    ('{"epochs": [{"wall": 1}]}', "expected what `tiering trace L --json` prints"),
+    ('{"findings": 1e999}', "expected what `tiering doctor --json` prints"),
+    ('{"findings": [NaN]}', "NaN is no number in JSON"),
+    ("[1, 2", "expected an artifact, or JSON that a command has printed, found: Expecting"),
+    ('{"a": 1}', "expected an artifact, or what `tiering evaluate`, `plan`, `trace` or `doctor` prints with --json"),
+])  # fmt: skip
 def test_a_document_of_another_kind(text: str, words: str, tmp_path: Path, tiering_cli: Any) -> None:
     (tmp_path / "a.json").write_text(text)
     failed = tiering_cli("report", tmp_path / "a.json", "--out", tmp_path / "report.html")

@@ -35,14 +35,10 @@ def test_interrupted_while_modules_load(module: str) -> None:
     assert (found.returncode, found.stderr, found.stdout) == (130, "interrupted\n", "")
 
 
-@pytest.mark.parametrize(
-    ("number", "code", "words"),
-    [
-        (signal.SIGINT, 130, "interrupted"),
-        (signal.SIGTERM, 143, "stopped by SIGTERM"),
-        (signal.SIGHUP, 129, "stopped by SIGHUP"),
-    ],
-)
+@pytest.mark.parametrize(("number", "code", "words"), [
+    (signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "stopped by SIGTERM"),
+    (signal.SIGHUP, 129, "stopped by SIGHUP"),
+])  # fmt: skip
 def test_what_is_finished_is_kept(tiering_cli, tmp_path, tiny_dataset, number, code, words) -> None:
     process = stopped("import", tiny_dataset, "--out", tmp_path / "graph")
     os.kill(process.pid, number)

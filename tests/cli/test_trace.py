@@ -107,20 +107,17 @@ def test_reads_in_flight_are_those_of_the_disk(layout: Path, tmp_path: Path, cap
     assert "128 reads in flight for each stripe file (asked for): 56% of the disks' peak" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (["--window", "few"], "window: expected a whole number of at least 1, or auto, found 'few'"),
-        (["--window", "0"], "window: expected a whole number of at least 1, or auto, found 0"),
-        (["--memory", "much"], "memory"),
-        (["--engine", "aio"], "engine: expected one of auto, io_uring, threads, found 'aio'"),
-        (["--split", "no"], "split"),
-        (["--depth", "many"], "depth: expected a whole number of at least 1, or auto, found 'many'"),
-        (["--depth", "0"], "depth: expected a whole number of at least 1, or auto, found 0"),
-        (["--ssd-model", "missing.json"], "missing.json"),
-        (["--ssd-model", "missing.json", "--memory", "tiers"], "missing.json"),
-    ],
-)
+@pytest.mark.parametrize(("options", "words"), [
+    (["--window", "few"], "window: expected a whole number of at least 1, or auto, found 'few'"),
+    (["--window", "0"], "window: expected a whole number of at least 1, or auto, found 0"),
+    (["--memory", "much"], "memory"),
+    (["--engine", "aio"], "engine: expected one of auto, io_uring, threads, found 'aio'"),
+    (["--split", "no"], "split"),
+    (["--depth", "many"], "depth: expected a whole number of at least 1, or auto, found 'many'"),
+    (["--depth", "0"], "depth: expected a whole number of at least 1, or auto, found 0"),
+    (["--ssd-model", "missing.json"], "missing.json"),
+    (["--ssd-model", "missing.json", "--memory", "tiers"], "missing.json"),
+])  # fmt: skip
 def test_bad_options(layout: Path, capsys: pytest.CaptureFixture[str], options: list[str], words: str) -> None:
     assert main(["trace", str(layout), *options]) != 0
     assert words in capsys.readouterr().err

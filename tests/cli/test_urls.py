@@ -21,33 +21,23 @@ def made(chain: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return chain
 
 
-@pytest.mark.parametrize(
-    ("command", "option"),
-    [
-        ("import s3://bucket/x --out x", "source"),
-        ("import data --out s3://bucket/x", "--out"),
-        ("import --relation u:a:i=gs://bucket/*.parquet --out x", "--relation"),
-        ("generate s3://bucket/x --nodes 10 --edges 10", "out"),
-        ("score s3://bucket/g --out x", "graph"),
-        ("score graph --out file:///tmp/x", "--out"),
-        ("score graph --out x --train hdfs://host/ids.npy", "--train"),
-        ("score graph --out x --train node=hdfs://host/ids.npy", "--train"),
-        ("score graph --out x --from s3://bucket/x.npy", "--from"),
-        ("score graph --out x --executor local --store s3://bucket/x", "--store"),
-        ("reorder graph --scores s3://bucket/s --out x", "--scores"),
-        ("layout reordered --cpu 10% --ssd ssd --ssd s3://bucket/x --out x", "--ssd"),
-        ("export layout --out s3://bucket/x --dry-run", "--out"),
-        ("evaluate graph --plot s3://bucket/x.png", "--plot"),
-        ("plan graph --scores s3://bucket/x", "--scores"),
-        ("trace s3://bucket/x", "layout"),
-        ("run s3://bucket/x.toml", "config"),
-        ("check s3://bucket/x", "path"),
-        ("info s3://bucket/x", "path"),
-        ("report s3://bucket/x --out x.html", "sources"),
-        ("report graph --out s3://bucket/x.html", "--out"),
-        ("doctor --ssd s3://bucket/x", "--ssd"),
-    ],
-)
+@pytest.mark.parametrize(("command", "option"), [
+    ("import s3://bucket/x --out x", "source"), ("import data --out s3://bucket/x", "--out"),
+    ("import --relation u:a:i=gs://bucket/*.parquet --out x", "--relation"),
+    ("generate s3://bucket/x --nodes 10 --edges 10", "out"), ("score s3://bucket/g --out x", "graph"),
+    ("score graph --out file:///tmp/x", "--out"),
+    ("score graph --out x --train hdfs://host/ids.npy", "--train"),
+    ("score graph --out x --train node=hdfs://host/ids.npy", "--train"),
+    ("score graph --out x --from s3://bucket/x.npy", "--from"),
+    ("score graph --out x --executor local --store s3://bucket/x", "--store"),
+    ("reorder graph --scores s3://bucket/s --out x", "--scores"),
+    ("layout reordered --cpu 10% --ssd ssd --ssd s3://bucket/x --out x", "--ssd"),
+    ("export layout --out s3://bucket/x --dry-run", "--out"), ("evaluate graph --plot s3://bucket/x.png", "--plot"),
+    ("plan graph --scores s3://bucket/x", "--scores"), ("trace s3://bucket/x", "layout"),
+    ("run s3://bucket/x.toml", "config"), ("check s3://bucket/x", "path"), ("info s3://bucket/x", "path"),
+    ("report s3://bucket/x --out x.html", "sources"), ("report graph --out s3://bucket/x.html", "--out"),
+    ("doctor --ssd s3://bucket/x", "--ssd"),
+])  # fmt: skip
 def test_the_command_line(tiering_cli: Callable[..., Any], made: Path, command: str, option: str) -> None:
     before = sorted(made.rglob("*"))
     message = tiering_cli(*command.split()).refused("found scheme", "only local paths are supported")
@@ -55,18 +45,13 @@ def test_the_command_line(tiering_cli: Callable[..., Any], made: Path, command: 
     assert sorted(made.rglob("*")) == before
 
 
-@pytest.mark.parametrize(
-    ("section", "line"),
-    [
-        ("dataset", 'path = "s3://bucket/data"'),
-        ("dataset", 'path = "data"\nrelation = ["u:a:i=s3://bucket/x"]'),
-        ("score", 'from = "s3://bucket/x.npy"'),
-        ("score", 'train = "s3://bucket/x.npy"'),
-        ("reorder", 'first = "s3://bucket/x.npy"'),
-        ("layout", 'ssd = ["s3://bucket/x"]'),
-        ("output", 'dir = "s3://bucket/x"'),
-    ],
-)
+@pytest.mark.parametrize(("section", "line"), [
+    ("dataset", 'path = "s3://bucket/data"'),
+    ("dataset", 'path = "data"\nrelation = ["u:a:i=s3://bucket/x"]'),
+    ("score", 'from = "s3://bucket/x.npy"'), ("score", 'train = "s3://bucket/x.npy"'),
+    ("reorder", 'first = "s3://bucket/x.npy"'), ("layout", 'ssd = ["s3://bucket/x"]'),
+    ("output", 'dir = "s3://bucket/x"'),
+])  # fmt: skip
 def test_a_configuration(tiering_cli: Callable[..., Any], made: Path, section: str, line: str) -> None:
     Path("chain.toml").write_text(f"[{section}]\n{line}\n" + '[dataset]\npath = "data"\n' * (section != "dataset"))
     before = sorted(made.rglob("*"))

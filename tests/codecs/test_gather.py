@@ -38,11 +38,9 @@ def made(name, rows, dim):
 @pytest.mark.parametrize("name", CODECS)
 @settings(max_examples=25, deadline=None)
 @given(
-    dim=st.integers(1, 70),
-    count=st.sampled_from([0, 1, 13, 1200]),
-    threads=st.integers(1, 2),
+    dim=st.integers(1, 70), count=st.sampled_from([0, 1, 13, 1200]), threads=st.integers(1, 2),
     delivered=st.sampled_from(DELIVERED),
-)
+)  # fmt: skip
 def test_rows_in_memory(name, dim, count, threads, delivered):
     codec, stored = made(name, 40, dim)
     expected = codec.decode(stored, delivered)

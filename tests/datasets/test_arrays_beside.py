@@ -114,16 +114,13 @@ def test_two_files_of_edges_or_two_weights_are_refused(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("options", "ids", "edges", "train"),
-    [
-        ({}, [1, 2, 5], [(1, 2), (2, 5), (5, 1)], [2, 5]),
-        ({"compact_ids": True}, [1, 2, 5], [(0, 1), (1, 2), (2, 0)], [1, 2]),
-        ({"compact_ids": True, "first_id": 1}, [1, 2, 5], [(0, 1), (1, 2), (2, 0)], [1, 2]),
-        ({"first_id": 1}, [1, 2, 5], [(0, 1), (1, 4), (4, 0)], [1, 4]),
-        ({"string_ids": True}, [1, 2, 10], [(0, 2), (2, 1), (1, 0)], [1, 2]),
-    ],
-)
+@pytest.mark.parametrize(("options", "ids", "edges", "train"), [
+    ({}, [1, 2, 5], [(1, 2), (2, 5), (5, 1)], [2, 5]),
+    ({"compact_ids": True}, [1, 2, 5], [(0, 1), (1, 2), (2, 0)], [1, 2]),
+    ({"compact_ids": True, "first_id": 1}, [1, 2, 5], [(0, 1), (1, 2), (2, 0)], [1, 2]),
+    ({"first_id": 1}, [1, 2, 5], [(0, 1), (1, 4), (4, 0)], [1, 4]),
+    ({"string_ids": True}, [1, 2, 10], [(0, 2), (2, 1), (1, 0)], [1, 2]),
+])  # fmt: skip
 @pytest.mark.parametrize("kind", ["csv", "parquet", "with times"])
 def test_splits_hold_ids_of_the_edges_whatever_renumbers_them(tmp_path, monkeypatch, options, ids, edges, train, kind):
     monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 4)
@@ -171,15 +168,11 @@ def test_rows_that_may_begin_at_either_id_are_refused(tmp_path: Path) -> None:
             (tmp_path / f"{name}.npy").unlink()
 
 
-@pytest.mark.parametrize(
-    ("ids", "split", "nodes"),
-    [
-        ([2**63 + 1, 2**63 + 2, 5], np.array([2**63 + 1, 5], np.uint64), [0, 1]),
-        ([2**63 + 1, 2**63 + 2, 5], [5 - 2**63], None),
-        ([-7, 3, 9], [-7, 9], [0, 2]),
-        ([-7, 3, 9], np.array([2**64 - 7], np.uint64), None),
-    ],
-)
+@pytest.mark.parametrize(("ids", "split", "nodes"), [
+    ([2**63 + 1, 2**63 + 2, 5], np.array([2**63 + 1, 5], np.uint64), [0, 1]),
+    ([2**63 + 1, 2**63 + 2, 5], [5 - 2**63], None), ([-7, 3, 9], [-7, 9], [0, 2]),
+    ([-7, 3, 9], np.array([2**64 - 7], np.uint64), None),
+])  # fmt: skip
 def test_splits_of_ids_of_64_bits_are_found_exactly(tmp_path: Path, ids: list[int], split: Any, nodes: Any) -> None:
     (tmp_path / "edges.csv").write_text(f"{ids[0]},{ids[1]}\n{ids[1]},{ids[2]}\n")
     np.save(tmp_path / "train_idx.npy", np.array(split))

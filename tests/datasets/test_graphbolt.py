@@ -88,19 +88,14 @@ def test_edges_in_csv_and_the_first_task_that_has_nodes_are_read(tmp_path: Path)
         assert dataset.notes["ignored_tasks"] == [0]
 
 
-@pytest.mark.parametrize(
-    ("meta", "message"),
-    [
-        ("[1, 2]", "list in place of keys and values"),
-        ("graph: {nodes", "damaged YAML"),
-        ('{"graph": ', "damaged JSON"),
-        ("!!python/object/apply:os.mkdir [made]", "damaged YAML .*could not determine a constructor"),
-        (metadata(graph=typed("a:b")), "an edge type 'a:b', expected src:name:dst"),
-        (metadata(graph={"nodes": [{}]}), "KeyError 'num'"),
-        (metadata(graph={"nodes": [{"num": -1}]}), "num of node: expected a whole number of 0 or more"),
-        (metadata(feature_data=[{"domain": "node", "format": "hdf5", "path": "x"}]), "format 'hdf5', expected csv"),
-    ],
-)
+@pytest.mark.parametrize(("meta", "message"), [
+    ("[1, 2]", "list in place of keys and values"), ("graph: {nodes", "damaged YAML"), ('{"graph": ', "damaged JSON"),
+    ("!!python/object/apply:os.mkdir [made]", "damaged YAML .*could not determine a constructor"),
+    (metadata(graph=typed("a:b")), "an edge type 'a:b', expected src:name:dst"),
+    (metadata(graph={"nodes": [{}]}), "KeyError 'num'"),
+    (metadata(graph={"nodes": [{"num": -1}]}), "num of node: expected a whole number of 0 or more"),
+    (metadata(feature_data=[{"domain": "node", "format": "hdf5", "path": "x"}]), "format 'hdf5', expected csv"),
+])  # fmt: skip
 def test_metadata_that_is_wrong_is_refused(tmp_path: Path, meta: Any, message: str) -> None:
     (tmp_path / "metadata.yaml").write_text(meta if isinstance(meta, str) else json.dumps(meta))
     refused(message, tmp_path)
@@ -125,16 +120,12 @@ def test_files_that_are_missing_or_do_not_fit_are_refused(tmp_path: Path, monkey
     refused(r"pip install 'tiering\[graphbolt\]'", tmp_path, error=CapabilityError)
 
 
-@pytest.mark.parametrize(
-    ("labels", "expected", "classes"),
-    [
-        (np.array([[1, 0], [0, 1]]), [[0, 1], [-1, -1], [1, 0]], 2),
-        (np.array([[1, 0], [0, 1]], np.float32), [[0, 1], [np.nan, np.nan], [1, 0]], 2),
-        (np.array([0.5, 2], np.float32), [2, np.nan, 0.5], 1),
-        (np.array([1, 2], np.float32), [2, -1, 1], 3),
-        (np.array([True, False]), [0, -1, 1], 2),
-    ],
-)
+@pytest.mark.parametrize(("labels", "expected", "classes"), [
+    (np.array([[1, 0], [0, 1]]), [[0, 1], [-1, -1], [1, 0]], 2),
+    (np.array([[1, 0], [0, 1]], np.float32), [[0, 1], [np.nan, np.nan], [1, 0]], 2),
+    (np.array([0.5, 2], np.float32), [2, np.nan, 0.5], 1), (np.array([1, 2], np.float32), [2, -1, 1], 3),
+    (np.array([True, False]), [0, -1, 1], 2),
+])  # fmt: skip
 def test_labels_of_seeds_that_are_no_classes_stay_so(tmp_path: Path, labels: Any, expected: Any, classes: int) -> None:
     (folder := tmp_path / "data").mkdir()
     np.save(folder / "edges.npy", np.array([[0], [1]]))

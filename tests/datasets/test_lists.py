@@ -146,25 +146,22 @@ def written(folder: Path, **arrays: Any) -> Path:
 
 
 @pytest.mark.parametrize("form", ["csc", "csr"])
-@pytest.mark.parametrize(
-    ("arrays", "words"),
-    [
-        ({"indptr": [1, 1, 1, 3]}, ["indptr.npy: expected offsets that begin with 0, found 1"]),
-        ({"indptr": [0, 2, 1, 3]}, ["indptr.npy: expected offsets that never fall, found 1 after 2 at position 2"]),
-        ({"indptr": [0, 1, 1, 2]}, ["the last offset to be the number of ids in indices, 3, found 2"]),
-        ({"indptr": [0, 1, 1, 4]}, ["the last offset", "found 4", "do not belong together"]),
-        ({"indptr": np.zeros(0, np.int64)}, ["indptr.npy: expected one offset more", "found none"]),
-        ({"indptr": [0.0, 1, 1, 3]}, ["indptr.npy: expected whole numbers, found float64 (4,)"]),
-        ({"indptr": [[0, 1], [1, 3]]}, ["indptr.npy: expected offsets of lists, one column"]),
-        ({"indptr": np.array([0, 1, 2**63, 3], np.uint64)}, ["never fall"]),
-        ({"indices": [2, 0, 3]}, ["indices.npy", "3", "node has 3 nodes"]),
-        ({"indices": [2, -1, 0]}, ["indices.npy", "-1"]),
-        ({"indices": [2.0, 0, 1]}, ["indices.npy: expected ids of dtype int32 or int64, found float64"]),
-        ({"indices": np.array([2, 0, 1], np.int16)}, ["found int16", "astype('int64')"]),
-        ({"indices": None}, ["indices.npy: expected one id per edge, found nothing"]),
-        ({"node_feat": np.zeros((4, 2), np.float32)}, ["indptr.npy: expected 4 nodes", "node_feat.npy, found 3"]),
-    ],
-)
+@pytest.mark.parametrize(("arrays", "words"), [
+    ({"indptr": [1, 1, 1, 3]}, ["indptr.npy: expected offsets that begin with 0, found 1"]),
+    ({"indptr": [0, 2, 1, 3]}, ["indptr.npy: expected offsets that never fall, found 1 after 2 at position 2"]),
+    ({"indptr": [0, 1, 1, 2]}, ["the last offset to be the number of ids in indices, 3, found 2"]),
+    ({"indptr": [0, 1, 1, 4]}, ["the last offset", "found 4", "do not belong together"]),
+    ({"indptr": np.zeros(0, np.int64)}, ["indptr.npy: expected one offset more", "found none"]),
+    ({"indptr": [0.0, 1, 1, 3]}, ["indptr.npy: expected whole numbers, found float64 (4,)"]),
+    ({"indptr": [[0, 1], [1, 3]]}, ["indptr.npy: expected offsets of lists, one column"]),
+    ({"indptr": np.array([0, 1, 2**63, 3], np.uint64)}, ["never fall"]),
+    ({"indices": [2, 0, 3]}, ["indices.npy", "3", "node has 3 nodes"]),
+    ({"indices": [2, -1, 0]}, ["indices.npy", "-1"]),
+    ({"indices": [2.0, 0, 1]}, ["indices.npy: expected ids of dtype int32 or int64, found float64"]),
+    ({"indices": np.array([2, 0, 1], np.int16)}, ["found int16", "astype('int64')"]),
+    ({"indices": None}, ["indices.npy: expected one id per edge, found nothing"]),
+    ({"node_feat": np.zeros((4, 2), np.float32)}, ["indptr.npy: expected 4 nodes", "node_feat.npy, found 3"]),
+])  # fmt: skip
 def test_lists_that_do_not_fit(tiering_cli, tmp_path, form, arrays, words):
     folder = written(tmp_path / "lists", **arrays)
     refused = tiering_cli("import", folder, "--format", form, "--out", tmp_path / "graph").refused(*words)

@@ -85,14 +85,11 @@ def test_means_are_the_same_bytes_for_any_memory_and_threads(mag, tmp_path, monk
         assert few == many
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ("institution=affiliated_with", "is to get the mean of rows of author, which has none"),
-        ("author=cites", "no relation cites of author to another type; there are: affiliated_with, writes"),
-        ("reader=writes", "no node type reader"),
-    ],
-)
+@pytest.mark.parametrize(("given", "message"), [
+    ("institution=affiliated_with", "is to get the mean of rows of author, which has none"),
+    ("author=cites", "no relation cites of author to another type; there are: affiliated_with, writes"),
+    ("reader=writes", "no node type reader"),
+])  # fmt: skip
 def test_means_that_cannot_be_are_refused(mag, tmp_path, given, message):
     with pytest.raises(InputError, match=message):
         tiering.import_graph(mag, tmp_path / "graph", mean_features=given)

@@ -34,11 +34,9 @@ def by_name(names: list[str]) -> list[str]:
 
 @settings(max_examples=80, deadline=None)
 @given(
-    edges=st.lists(st.tuples(NAMES, NAMES), min_size=1, max_size=60),
-    block=st.integers(1, 20),
-    run_bytes=st.sampled_from([1, 300, 10**6]),
-    range_bytes=st.sampled_from([1, 150, 10**6]),
-)
+    edges=st.lists(st.tuples(NAMES, NAMES), min_size=1, max_size=60), block=st.integers(1, 20),
+    run_bytes=st.sampled_from([1, 300, 10**6]), range_bytes=st.sampled_from([1, 150, 10**6]),
+)  # fmt: skip
 def test_ids_are_places_among_the_sorted_names(edges, block, run_bytes, range_bytes):
     ids = NameIds(Scratch(None, parse_memory("8GiB")), run_bytes=run_bytes, range_bytes=range_bytes)
     for first in range(0, len(edges), block):
@@ -81,16 +79,10 @@ def write_parquet(path: Path, kind: Any = None) -> dict[str, Any]:
     return {"source": path.with_suffix(".parquet")}
 
 
-@pytest.mark.parametrize(
-    "write",
-    [
-        write_text,
-        write_headless,
-        write_parquet,
-        lambda path: write_parquet(path, pa.large_string()),
-        lambda path: write_parquet(path, pa.dictionary(pa.int32(), pa.string())),
-    ],
-)
+@pytest.mark.parametrize("write", [
+    write_text, write_headless, write_parquet, lambda path: write_parquet(path, pa.large_string()),
+    lambda path: write_parquet(path, pa.dictionary(pa.int32(), pa.string())),
+])  # fmt: skip
 def test_names_stay_with_the_graph_through_every_stage(tmp_path: Path, write: Any) -> None:
     options = write(tmp_path / "edges")
     graph = tiering.import_graph(out=tmp_path / "g", **options)
@@ -136,15 +128,12 @@ def test_names_that_are_not_there(tmp_path: Path) -> None:
     assert tiering.import_graph(tmp_path / "e.txt", tmp_path / "n").names() is None
 
 
-@pytest.mark.parametrize(
-    ("text", "options", "message"),
-    [
-        ("a,b\n,c\n", {}, "expected a name in each row, found an empty name at edge 1"),
-        ("a,b\n\xff,c\n", {}, "(?i)utf-?8"),
-        ("a,b\n", {"num_nodes": 3}, "names that occur .*: expected 3 nodes of type node as in --num-nodes, found 2"),
-        ("a,b\n", {"compact_ids": True}, "--compact-ids: names are numbered"),
-    ],
-)
+@pytest.mark.parametrize(("text", "options", "message"), [
+    ("a,b\n,c\n", {}, "expected a name in each row, found an empty name at edge 1"),
+    ("a,b\n\xff,c\n", {}, "(?i)utf-?8"),
+    ("a,b\n", {"num_nodes": 3}, "names that occur .*: expected 3 nodes of type node as in --num-nodes, found 2"),
+    ("a,b\n", {"compact_ids": True}, "--compact-ids: names are numbered"),
+])  # fmt: skip
 def test_text_with_names_that_is_refused(tmp_path: Path, text: str, options: dict[str, Any], message: str) -> None:
     (tmp_path / "e.csv").write_text(text, encoding="latin-1")
     refused(message, tmp_path / "e.csv", string_ids=True, **options)
@@ -162,19 +151,11 @@ def test_parquet_with_names_that_is_refused(tmp_path: Path) -> None:
     refused("--string-ids: has no meaning for format parquet", path, string_ids=True)
 
 
-@pytest.mark.parametrize(
-    ("level", "name", "change", "message"),
-    [
-        (
-            "structure",
-            "offsets",
-            lambda a: a.__setitem__(2, int(a[1])),
-            "expected offsets that rise, found none at node 1",
-        ),
-        ("structure", "offsets", lambda a: a.__setitem__(0, 1), "expected 0 .."),
-        ("full", "bytes", lambda a: a.__setitem__(0, 255), "content changed"),
-    ],
-)
+@pytest.mark.parametrize(("level", "name", "change", "message"), [
+    ("structure", "offsets", lambda a: a.__setitem__(2, int(a[1])), "expected offsets that rise, found none at node 1"),
+    ("structure", "offsets", lambda a: a.__setitem__(0, 1), "expected 0 .."),
+    ("full", "bytes", lambda a: a.__setitem__(0, 255), "content changed"),
+])  # fmt: skip
 def test_damage_of_names_is_found(tmp_path: Path, level: str, name: str, change: Any, message: str) -> None:
     tiering.import_graph(out=tmp_path / "g", **write_parquet(tmp_path / "edges"))
     file = tmp_path / "g" / "names" / "nodes" / "node" / name

@@ -64,18 +64,14 @@ def test_round_trip(tmp_path_factory: pytest.TempPathFactory, data: st.DataObjec
         assert np.array_equal(nodes.features.open(), feat)
 
 
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        (np.array([0, np.nan, 2, -1, 1], np.float32), [0, -1, 2, -1, 1]),
-        (np.array([[0], [1], [2], [3], [4]], np.float64), [0, 1, 2, 3, 4]),
-        (np.array([0, 1, 2, 3, 255], np.uint8), [0, 1, 2, 3, 255]),
-        (np.array([0, np.nan, 2, -1, 1], np.float16), [0, -1, 2, -1, 1]),
-        (np.array([0, 1, 2, 3, -1], np.int8), [0, 1, 2, 3, -1]),
-        (np.array([0, 1, 2, 3, 4], np.uint64), [0, 1, 2, 3, 4]),
-        (np.array([True, False, True, True, False]), [1, 0, 1, 1, 0]),
-    ],
-)
+@pytest.mark.parametrize(("values", "expected"), [
+    (np.array([0, np.nan, 2, -1, 1], np.float32), [0, -1, 2, -1, 1]),
+    (np.array([[0], [1], [2], [3], [4]], np.float64), [0, 1, 2, 3, 4]),
+    (np.array([0, 1, 2, 3, 255], np.uint8), [0, 1, 2, 3, 255]),
+    (np.array([0, np.nan, 2, -1, 1], np.float16), [0, -1, 2, -1, 1]),
+    (np.array([0, 1, 2, 3, -1], np.int8), [0, 1, 2, 3, -1]), (np.array([0, 1, 2, 3, 4], np.uint64), [0, 1, 2, 3, 4]),
+    (np.array([True, False, True, True, False]), [1, 0, 1, 1, 0]),
+])  # fmt: skip
 def test_labels(npy_dir: Path, values: np.ndarray, expected: list[int]) -> None:
     np.save(npy_dir / "node_label.npy", values)
     nodes = open_dataset(npy_dir).nodes["node"]
@@ -98,6 +94,9 @@ def test_overlap_and_unlabelled_nodes_are_recorded(npy_dir: Path) -> None:
     np.save(npy_dir / "val_idx.npy", np.array([2, 3], np.int64))
     warnings = open_dataset(npy_dir).notes["warnings"]
     assert warnings == ["node: 1 nodes are in both train and val", "node: 1 of 2 nodes in val have no label"]
+    (npy_dir / "val_idx.npy").unlink()
+    np.save(npy_dir / "val_mask.npy", np.array([[1, 1, 0, 0, 0], [0, 1, 0, 0, 0]], bool).T)  # splits of two numbers
+    assert open_dataset(npy_dir).notes["warnings"] == ["node: 1 nodes are in both train and val-0"]
 
 
 def test_made_splits(npy_dir: Path) -> None:

@@ -113,26 +113,20 @@ def test_relations_can_be_chosen_and_arrays_without_a_use_are_recorded(pyg: Any,
         open_dataset(tmp_path / "papers.pt", relations="a:b:c")
 
 
-@pytest.mark.parametrize(
-    ("arrays", "message"),
-    [
-        ({"x": torch.rand(3, 2)}, "expected edge_index, found x; of a sparse adj_t"),
-        (
-            {"edge_index": torch.tensor([[0.5], [1]])},
-            r"edges of shape \(2, E\), int32 or int64, found float32 \(2, 1\)",
-        ),
-        ({**EDGES, "x": torch.rand(4, 2), "y": torch.zeros(3)}, "expected 4 labels, one per node, found 3"),
-        ({**EDGES, "y": torch.tensor([0, 1, -2])}, "y of node: expected labels 0, 1, 2"),
-        ({**EDGES, "x": torch.rand(4, 2, 2)}, r"x of node: expected features of shape \(rows, dim\)"),
-        ({**EDGES, "x": torch.ones(3, 2, dtype=torch.uint16)}, "found uint16"),
-        ({**EDGES, "y": torch.zeros(3), "train_mask": torch.zeros(3, 2) > 0}, "column 0: the train set is empty"),
-        ({**EDGES, "y": torch.zeros(3), "train_idx": torch.zeros(3, 2, dtype=int)}, "one column, found int64"),
-        ({**EDGES, "y": torch.zeros(3), "train_mask": torch.zeros(3) > 0}, "the train set is empty"),
-        ({**EDGES, "train_idx": torch.tensor([3])}, "expected ids 0..2, found 3"),
-        ({**EDGES, "edge_attr": torch.rand(3)}, "edge_attr of node:to:node: expected one row for each of 2 edges"),
-        ({**EDGES, "edge_weight": torch.tensor([-1.0, 1])}, "finite weights of 0 or more"),
-    ],
-)
+@pytest.mark.parametrize(("arrays", "message"), [
+    ({"x": torch.rand(3, 2)}, "expected edge_index, found x; of a sparse adj_t"),
+    ({"edge_index": torch.tensor([[0.5], [1]])}, r"edges of shape \(2, E\), int32 or int64, found float32 \(2, 1\)"),
+    ({**EDGES, "x": torch.rand(4, 2), "y": torch.zeros(3)}, "expected 4 labels, one per node, found 3"),
+    ({**EDGES, "y": torch.tensor([0, 1, -2])}, "y of node: expected labels 0, 1, 2"),
+    ({**EDGES, "x": torch.rand(4, 2, 2)}, r"x of node: expected features of shape \(rows, dim\)"),
+    ({**EDGES, "x": torch.ones(3, 2, dtype=torch.uint16)}, "found uint16"),
+    ({**EDGES, "y": torch.zeros(3), "train_mask": torch.zeros(3, 2) > 0}, "column 0: the train set is empty"),
+    ({**EDGES, "y": torch.zeros(3), "train_idx": torch.zeros(3, 2, dtype=int)}, "one column, found int64"),
+    ({**EDGES, "y": torch.zeros(3), "train_mask": torch.zeros(3) > 0}, "the train set is empty"),
+    ({**EDGES, "train_idx": torch.tensor([3])}, "expected ids 0..2, found 3"),
+    ({**EDGES, "edge_attr": torch.rand(3)}, "edge_attr of node:to:node: expected one row for each of 2 edges"),
+    ({**EDGES, "edge_weight": torch.tensor([-1.0, 1])}, "finite weights of 0 or more"),
+])  # fmt: skip
 def test_arrays_that_do_not_fit_are_refused(pyg: Any, tmp_path: Path, arrays: dict[str, Any], message: str) -> None:
     torch.save(pyg.Data(**arrays), tmp_path / "a.pt")
     for source in (tmp_path / "a.pt", pyg.Data(**arrays)):

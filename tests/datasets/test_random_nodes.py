@@ -69,19 +69,16 @@ def test_types_get_their_own(tmp_path: Path) -> None:
     refused("--random-features: node type user of .* has features already.*TYPE=", data, random_features=8)
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"random_features": 3}, "--random-features: node type node of .* has features already"),
-        ({"random_labels": 3}, "--random-labels: node type node of .* has labels already"),
-        ({"random_train": "1%"}, "--random-train: node type node of .* has splits already"),
-        ({"random_train": 5}, "expected a percentage above 0%, such as 1%, found 5"),
-        ({"random_train": "0%"}, "expected a percentage above 0%"),
-        ({"random_features": 0}, "expected a whole number of 1 or more, found 0"),
-        ({"random_labels": "paper=3"}, "--random-labels: no node type paper; there are: node"),
-        ({"seed": 3}, "--seed: is for --random-features, --random-labels, --random-train"),
-    ],
-)
+@pytest.mark.parametrize(("options", "words"), [
+    ({"random_features": 3}, "--random-features: node type node of .* has features already"),
+    ({"random_labels": 3}, "--random-labels: node type node of .* has labels already"),
+    ({"random_train": "1%"}, "--random-train: node type node of .* has splits already"),
+    ({"random_train": 5}, "expected a percentage above 0%, such as 1%, found 5"),
+    ({"random_train": "0%"}, "expected a percentage above 0%"),
+    ({"random_features": 0}, "expected a whole number of 1 or more, found 0"),
+    ({"random_labels": "paper=3"}, "--random-labels: no node type paper; there are: node"),
+    ({"seed": 3}, "--seed: is for --random-features, --random-labels, --random-train"),
+])  # fmt: skip
 def test_what_makes_no_sense_is_refused(tiny_dataset: Path, options: dict[str, Any], words: str) -> None:
     refused(words, tiny_dataset, **options)
 

@@ -62,22 +62,19 @@ ENDS = {"row": np.array([0, 1]), "col": np.array([1, 2])}
 LISTS = {"indptr": np.array([0, 1, 2, 2]), "indices": np.array([1, 2])}
 
 
-@pytest.mark.parametrize(
-    ("arrays", "message"),
-    [
-        ({**ENDS, "format": np.array(b"bsr")}, "expected a matrix coo, csr, csc, found 'bsr'; save matrix.tocsr"),
-        ({**ENDS, "shape": np.array([3, 4])}, r"expected a square matrix.*found shape \[3, 4\]"),
-        ({**ENDS, "shape": np.array([3, -1])}, "expected a square matrix"),
-        ({**ENDS, "shape": np.array([-3, -3])}, "shape"),
-        ({**ENDS, "col": np.array([1, 2, 0])}, "expected as many rows as columns, found 2 and 3"),
-        ({**ENDS, "col": np.array([1.0, 2])}, "expected ids of dtype int32 or int64, found float64"),
-        ({"row": ENDS["row"]}, "expected an array col"),
-        ({**LISTS, "format": np.array("csr"), "indptr": np.array([0, 1, 2])}, "expected 4 offsets"),
-        ({**LISTS, "format": np.array("csr"), "indptr": np.array([0, 2, 1, 2])}, "expected offsets that never fall"),
-        ({**ENDS, "row": np.array([0, 3])}, "num_nodes`, or repair the file"),
-        ({**ENDS, "row": np.array([0, -1])}, "repair the file"),
-    ],
-)
+@pytest.mark.parametrize(("arrays", "message"), [
+    ({**ENDS, "format": np.array(b"bsr")}, "expected a matrix coo, csr, csc, found 'bsr'; save matrix.tocsr"),
+    ({**ENDS, "shape": np.array([3, 4])}, r"expected a square matrix.*found shape \[3, 4\]"),
+    ({**ENDS, "shape": np.array([3, -1])}, "expected a square matrix"),
+    ({**ENDS, "shape": np.array([-3, -3])}, "shape"),
+    ({**ENDS, "col": np.array([1, 2, 0])}, "expected as many rows as columns, found 2 and 3"),
+    ({**ENDS, "col": np.array([1.0, 2])}, "expected ids of dtype int32 or int64, found float64"),
+    ({"row": ENDS["row"]}, "expected an array col"),
+    ({**LISTS, "format": np.array("csr"), "indptr": np.array([0, 1, 2])}, "expected 4 offsets"),
+    ({**LISTS, "format": np.array("csr"), "indptr": np.array([0, 2, 1, 2])}, "expected offsets that never fall"),
+    ({**ENDS, "row": np.array([0, 3])}, "num_nodes`, or repair the file"),
+    ({**ENDS, "row": np.array([0, -1])}, "repair the file"),
+])  # fmt: skip
 def test_a_matrix_that_is_refused(tmp_path: Path, arrays: dict[str, Any], message: str) -> None:
     np.savez(tmp_path / "a.npz", **{**MATRIX, **arrays})
     assert detect_format(tmp_path / "a.npz") == "npz"
@@ -85,13 +82,10 @@ def test_a_matrix_that_is_refused(tmp_path: Path, arrays: dict[str, Any], messag
         tiering.import_graph(tmp_path / "a.npz", tmp_path / "graph")
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"num_nodes": 4}, "expected 4 nodes of type node as in --num-nodes, found 3"),
-        ({"feature_dim": 4}, "give the directory with the features"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), [
+    ({"num_nodes": 4}, "expected 4 nodes of type node as in --num-nodes, found 3"),
+    ({"feature_dim": 4}, "give the directory with the features"),
+])  # fmt: skip
 def test_options_that_a_file_has_no_use_for(tmp_path: Path, options: dict[str, Any], message: str) -> None:
     np.savez(tmp_path / "a.npz", **MATRIX, **ENDS)
     refused(message, tmp_path / "a.npz", **options)

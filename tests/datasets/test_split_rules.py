@@ -91,13 +91,10 @@ def test_the_rule_is_recorded(papers, tmp_path, tiering_cli):
     assert changes["options"] == {"split": "MLPerf", "self_loops": "remove", "reverse_edges": True}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--split", "mlprf"], "--split: expected one of official, igb, mlperf, or fractions such as 0.6,0.2,0.2"),
-        (["--split", "0.6;0.4"], "--split: expected three fractions"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["--split", "mlprf"], "--split: expected one of official, igb, mlperf, or fractions such as 0.6,0.2,0.2"),
+    (["--split", "0.6;0.4"], "--split: expected three fractions"),
+])  # fmt: skip
 def test_wrong_rules(papers, tmp_path, tiering_cli, arguments, message):
     tiering_cli("import", papers, "--out", tmp_path / "g", *arguments).refused(message)
 

@@ -145,22 +145,17 @@ def test_full_disk_is_noticed_before(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"nodes": 1}, "nodes: expected 2 to"),
-        ({"edges": -1}, "edges: expected 0 to"),
-        ({"dim": 0}, "dim: expected 1 to"),
-        ({"classes": 0}, "classes: expected 1 to"),
-        ({"classes": 60}, "nodes: 100 paper nodes are too few for 60 classes"),
-        ({"hetero": True}, "nodes: 2 institute nodes are too few for 2 classes"),
-        ({"seed": -1}, "seed: expected 0 to"),
-        ({"dtype": "int8"}, "dtype: expected float32, float16, bfloat16, found 'int8'"),
-        ({"split": (0.001, 0, 0)}, "leaves the train set empty"),
-        ({"split": (0.6, 0.6, 0)}, "split: expected three fractions"),
-        ({"featureless": ["fos"]}, "featureless: expected some of none without hetero, found 'fos'"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), [
+    ({"nodes": 1}, "nodes: expected 2 to"), ({"edges": -1}, "edges: expected 0 to"), ({"dim": 0}, "dim: expected 1 to"),
+    ({"classes": 0}, "classes: expected 1 to"),
+    ({"classes": 60}, "nodes: 100 paper nodes are too few for 60 classes"),
+    ({"hetero": True}, "nodes: 2 institute nodes are too few for 2 classes"),
+    ({"seed": -1}, "seed: expected 0 to"),
+    ({"dtype": "int8"}, "dtype: expected float32, float16, bfloat16, found 'int8'"),
+    ({"split": (0.001, 0, 0)}, "leaves the train set empty"),
+    ({"split": (0.6, 0.6, 0)}, "split: expected three fractions"),
+    ({"featureless": ["fos"]}, "featureless: expected some of none without hetero, found 'fos'"),
+])  # fmt: skip
 def test_bad_parameters(tmp_path: Path, options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         generate_dataset(tmp_path / "g", **{"nodes": 100, "edges": 100, "dim": 2, "classes": 2, **options})

@@ -53,17 +53,12 @@ BIG, DECIMAL = 10**37, pa.decimal128(38, 0)
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
-@pytest.mark.parametrize(
-    ("kind", "values", "stored"),
-    [
-        (pa.uint64(), [7, 2**63 - 1, 2**63, 2**64 - 1], np.uint64),
-        (pa.int64(), [-(2**63), -1, 0, 2**63 - 1], np.int64),
-        (DECIMAL, [-1, 0, 5, 2**63 - 1], np.int64),
-        (DECIMAL, [0, 5, 2**63, 2**64 - 1], np.uint64),
-        (DECIMAL, [-1, 5, 2**63, 2**64 - 1], None),
-        (DECIMAL, [-BIG, 5, 2**64, BIG], None),
-    ],
-)
+@pytest.mark.parametrize(("kind", "values", "stored"), [
+    (pa.uint64(), [7, 2**63 - 1, 2**63, 2**64 - 1], np.uint64),
+    (pa.int64(), [-(2**63), -1, 0, 2**63 - 1], np.int64), (DECIMAL, [-1, 0, 5, 2**63 - 1], np.int64),
+    (DECIMAL, [0, 5, 2**63, 2**64 - 1], np.uint64), (DECIMAL, [-1, 5, 2**63, 2**64 - 1], None),
+    (DECIMAL, [-BIG, 5, 2**64, BIG], None),
+])  # fmt: skip
 def test_ids_of_64_bits_and_more_are_exact_wherever_they_are_made_dense(
     tmp_path, monkeypatch, suffix, kind, values, stored
 ):
@@ -94,18 +89,11 @@ def test_ids_of_64_bits_and_more_are_exact_wherever_they_are_made_dense(
 
 
 @pytest.mark.parametrize("first", ["movie|user|n", "x|y|z"])
-@pytest.mark.parametrize(
-    "parts",
-    [
-        {"p0": "H0", "p1": "1", "p2": "23"},
-        {"p0": "0", "p1": "H1", "p2": "23"},
-        {"p0": "01", "p1": "2", "p2": "H3"},
-        {"p0": "H", "p1": "01", "p2": "23"},
-        {"p0": "01", "p1": "23", "p2": "H"},
-        {"p0": "H01", "p1": "H", "p2": "H23"},
-        {"p0": "", "p1": "H01", "p2": "", "p3": "H23"},
-    ],
-)
+@pytest.mark.parametrize("parts", [
+    {"p0": "H0", "p1": "1", "p2": "23"}, {"p0": "0", "p1": "H1", "p2": "23"}, {"p0": "01", "p1": "2", "p2": "H3"},
+    {"p0": "H", "p1": "01", "p2": "23"}, {"p0": "01", "p1": "23", "p2": "H"}, {"p0": "H01", "p1": "H", "p2": "H23"},
+    {"p0": "", "p1": "H01", "p2": "", "p3": "H23"},
+])  # fmt: skip
 def test_parts_of_a_table_have_the_header_of_any_of_them(tmp_path, parts, first):
     """Spark and LDBC's generator write such: parts without header, and parts of a header alone."""
     (folder := tmp_path / "parts").mkdir()

@@ -41,21 +41,17 @@ def test_columns_weights_and_leading_blanks(tmp_path: Path) -> None:
     assert open_dataset(blanks).edges[0].src.tolist() == [0, 1, 2]
 
 
-@pytest.mark.parametrize(
-    ("text", "options", "edges"),
-    [
-        (b"\xef\xbb\xbfsrc,dst\n0,1\n", {}, [(0, 1)]),
-        (b"\xef\xbb\xbf0,1\n2,1\n", {}, [(0, 1), (2, 1)]),
-        (b'"src","dst","what, why"\n"0","1","a"\n"1","2","b, c"\n', {}, [(0, 1), (1, 2)]),
-        (b"x,0,1\ny,1,2\n", {"src_column": 1, "dst_column": 2}, [(0, 1), (1, 2)]),
-        (b",src,dst\n0,5,6\n1,6,5\n", {}, [(5, 6), (6, 5)]),
-        (b"info,inflow\n0,1\n", {"src_column": 0, "dst_column": 1}, [(0, 1)]),
-        (b"src,dst,hash\n0,1,0xFF\n1,2,0x1\n", {}, [(0, 1), (1, 2)]),
-        (b"007,1\r\n1,2\r", {}, [(7, 1), (1, 2)]),
-        (b"a,a,b\n9,0,1\n", {"src_column": 1, "dst_column": "b"}, [(0, 1)]),
-        (b"1\t2\n3 4\n 5  6 \n\n7\t 0\r\n", {}, [(1, 2), (3, 4), (5, 6), (7, 0)]),
-    ],
-)
+@pytest.mark.parametrize(("text", "options", "edges"), [
+    (b"\xef\xbb\xbfsrc,dst\n0,1\n", {}, [(0, 1)]), (b"\xef\xbb\xbf0,1\n2,1\n", {}, [(0, 1), (2, 1)]),
+    (b'"src","dst","what, why"\n"0","1","a"\n"1","2","b, c"\n', {}, [(0, 1), (1, 2)]),
+    (b"x,0,1\ny,1,2\n", {"src_column": 1, "dst_column": 2}, [(0, 1), (1, 2)]),
+    (b",src,dst\n0,5,6\n1,6,5\n", {}, [(5, 6), (6, 5)]),
+    (b"info,inflow\n0,1\n", {"src_column": 0, "dst_column": 1}, [(0, 1)]),
+    (b"src,dst,hash\n0,1,0xFF\n1,2,0x1\n", {}, [(0, 1), (1, 2)]),
+    (b"007,1\r\n1,2\r", {}, [(7, 1), (1, 2)]),
+    (b"a,a,b\n9,0,1\n", {"src_column": 1, "dst_column": "b"}, [(0, 1)]),
+    (b"1\t2\n3 4\n 5  6 \n\n7\t 0\r\n", {}, [(1, 2), (3, 4), (5, 6), (7, 0)]),
+])  # fmt: skip
 def test_odd_texts_that_are_fine(tmp_path: Path, text: bytes, options: Any, edges: list[tuple[int, int]]) -> None:
     path = tmp_path / "e.csv"
     path.write_bytes(text)
@@ -124,23 +120,17 @@ def test_sparse_ids(tmp_path: Path) -> None:
     refused("with --compact-ids others do not exist", path, compact_ids=True, num_nodes=5)
 
 
-@pytest.mark.parametrize(
-    ("text", "ends"),
-    [
-        ("id,label,age\n3,1,20\n", "src-column id --dst-column age .* a table of nodes is --nodes TYPE="),
-        ("userId,movieId\n3,3\n", "one kind of nodes, --relation user:to:movie=.*csv:userId,movieId if of two"),
-        ("post,user,time\n3,3,9\n", "--relation post:to:user="),
-        ("3\t1\t20\n", "found 3 columns without names; say --src-column 0 --dst-column 1 "),
-        ("% bip weighted\n1 2 1\n", "bipartite graph of KONECT; say --relation left:to:right=.*:0,1"),
-        ("timestamp,author_id,paper_id\n9,3,1\n", "--relation author:to:paper="),
-        ("user_id,item_id,start_time,end_time\n1,2,3,4\n", "--relation user:to:item=.*csv:user_id,item_id if of two"),
-        ("x,y,z\n1,2,3\n", "--src-column x .*; types of edges in a column: --type-column"),
-        (
-            "n4\tm1\nn3\tm2\n",
-            "expected whole numbers as ids, found 'n4 m1', 'n3 m2'; if ids are names, say --string-ids",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("text", "ends"), [
+    ("id,label,age\n3,1,20\n", "src-column id --dst-column age .* a table of nodes is --nodes TYPE="),
+    ("userId,movieId\n3,3\n", "one kind of nodes, --relation user:to:movie=.*csv:userId,movieId if of two"),
+    ("post,user,time\n3,3,9\n", "--relation post:to:user="),
+    ("3\t1\t20\n", "found 3 columns without names; say --src-column 0 --dst-column 1 "),
+    ("% bip weighted\n1 2 1\n", "bipartite graph of KONECT; say --relation left:to:right=.*:0,1"),
+    ("timestamp,author_id,paper_id\n9,3,1\n", "--relation author:to:paper="),
+    ("user_id,item_id,start_time,end_time\n1,2,3,4\n", "--relation user:to:item=.*csv:user_id,item_id if of two"),
+    ("x,y,z\n1,2,3\n", "--src-column x .*; types of edges in a column: --type-column"),
+    ("n4\tm1\nn3\tm2\n", "expected whole numbers as ids, found 'n4 m1', 'n3 m2'; if ids are names, say --string-ids"),
+])  # fmt: skip
 def test_columns_that_may_be_anything_are_refused(tmp_path: Path, text: str, ends: str) -> None:
     refused(ends, write(tmp_path / "e.csv", text))
     if "," in text:
@@ -148,52 +138,42 @@ def test_columns_that_may_be_anything_are_refused(tmp_path: Path, text: str, end
         refused(ends.split("csv")[0].split("found")[0], tmp_path / "e.parquet")
 
 
-@pytest.mark.parametrize(
-    ("text", "edge"),
-    [
-        ("time,FromNodeId,ToNodeId\n7,1,2\n", (1, 2)),
-        ("node_1,node_2\n1,2\n", (1, 2)),
-        ("src_index,dst_index,Source Label,Target Label\n1,2,3,4\n", (1, 2)),
-        ("Source Label,Target Label,Source,Target\n3,4,1,2\n", (1, 2)),
-        ("citedPaper,citingPaper,n\n2,1,5\n", (1, 2)),
-        ("head,rel,tail\n1,7,2\n", (1, 2)),
-        ("1 2 0.5\n", (1, 2)),
-        ("% asym positive\n% 1 2 2\n1 2 1 77\n", (1, 2)),
-        ("# FromNodeId\tToNodeId\tSign\n1\t2\t-1\n", (1, 2)),
-        ("likes,1,2\n", (1, 2)),
-    ],
-)
+@pytest.mark.parametrize(("text", "edge"), [
+    ("time,FromNodeId,ToNodeId\n7,1,2\n", (1, 2)), ("node_1,node_2\n1,2\n", (1, 2)),
+    ("src_index,dst_index,Source Label,Target Label\n1,2,3,4\n", (1, 2)),
+    ("Source Label,Target Label,Source,Target\n3,4,1,2\n", (1, 2)),
+    ("citedPaper,citingPaper,n\n2,1,5\n", (1, 2)), ("head,rel,tail\n1,7,2\n", (1, 2)), ("1 2 0.5\n", (1, 2)),
+    ("% asym positive\n% 1 2 2\n1 2 1 77\n", (1, 2)), ("# FromNodeId\tToNodeId\tSign\n1\t2\t-1\n", (1, 2)),
+    ("likes,1,2\n", (1, 2)),
+])  # fmt: skip
 def test_columns_that_names_comments_or_values_tell(tmp_path: Path, text: str, edge: tuple[int, int]) -> None:
     with open_dataset(write(tmp_path / "e.csv", text)) as data:
         assert (data.edges[0].src.tolist(), data.edges[0].dst.tolist()) == ([edge[0]], [edge[1]])
 
 
-@pytest.mark.parametrize(
-    ("text", "options", "message"),
-    [
-        ("", {}, "expected edges, found none"),
-        ("# only\n# comments\n", {}, "expected edges, found none"),
-        ("src,dst\n", {}, "expected edges, found none"),
-        ("0 1\n\n2 x\n", {}, "line 3: expected a whole number as destination id, found 'x'; .*--string-ids"),
-        ("0 1\n1.5 2\n", {}, "line 2: expected a whole number as source id, found '1.5'"),
-        ("0,1\n1,\n", {}, "line 2: expected a whole number as destination id, found ''"),
-        ("0 1\n1 2 3\n", {}, "line 2: expected 2 fields, found 3: '1 2 3'"),
-        ("1 2 9\n3  4\n", {"num_nodes": 10, "dst_column": 1}, "line 2: expected 3 fields, found 2"),
-        ("a,b\n0,1\n\nc,2\n", {}, "line 4: expected a whole number as source id, found 'c'"),
-        ("0 1\n99999999999999999999 2\n", {}, "line 2: expected a whole number as source id"),
-        ("0 1\n-1 2\n", {}, r"edge 1: source id -1 is negative"),
-        ("0 1\n5 2\n", {"num_nodes": 5}, r"num-nodes says 5, ids 0\.\.4, but id 5 occurs"),
-        ("17\n18\n", {}, "expected two ids per line"),
-        ("0 1\n", {"delimiter": "ab"}, "expected one character, tab or space"),
-        ("0,1\n", {"src_column": "from"}, "src-column from: no such column; there are: 0, 1"),
-        ("0,1\n", {"src_column": 1}, "source and destination are the same column"),
-        ("0,1\n", {"weight_column": 2}, "weight-column 2: no such column; there are: 0, 1"),
-        ("0,1,w\n", {"weight_column": 2}, "line 1: expected a weight, found 'w'"),
-        ("0,1,-3\n", {"weight_column": 2}, "weights of 0 or more, found -3.0 at edge 0"),
-        ("0\0 1\n", {}, "expected text, found binary data"),
-        ("0 1\n", {"feature_dim": 3}, "--feature-dim: has no meaning for one file; give the directory"),
-    ],
-)
+@pytest.mark.parametrize(("text", "options", "message"), [
+    ("", {}, "expected edges, found none"),
+    ("# only\n# comments\n", {}, "expected edges, found none"),
+    ("src,dst\n", {}, "expected edges, found none"),
+    ("0 1\n\n2 x\n", {}, "line 3: expected a whole number as destination id, found 'x'; .*--string-ids"),
+    ("0 1\n1.5 2\n", {}, "line 2: expected a whole number as source id, found '1.5'"),
+    ("0,1\n1,\n", {}, "line 2: expected a whole number as destination id, found ''"),
+    ("0 1\n1 2 3\n", {}, "line 2: expected 2 fields, found 3: '1 2 3'"),
+    ("1 2 9\n3  4\n", {"num_nodes": 10, "dst_column": 1}, "line 2: expected 3 fields, found 2"),
+    ("a,b\n0,1\n\nc,2\n", {}, "line 4: expected a whole number as source id, found 'c'"),
+    ("0 1\n99999999999999999999 2\n", {}, "line 2: expected a whole number as source id"),
+    ("0 1\n-1 2\n", {}, r"edge 1: source id -1 is negative"),
+    ("0 1\n5 2\n", {"num_nodes": 5}, r"num-nodes says 5, ids 0\.\.4, but id 5 occurs"),
+    ("17\n18\n", {}, "expected two ids per line"),
+    ("0 1\n", {"delimiter": "ab"}, "expected one character, tab or space"),
+    ("0,1\n", {"src_column": "from"}, "src-column from: no such column; there are: 0, 1"),
+    ("0,1\n", {"src_column": 1}, "source and destination are the same column"),
+    ("0,1\n", {"weight_column": 2}, "weight-column 2: no such column; there are: 0, 1"),
+    ("0,1,w\n", {"weight_column": 2}, "line 1: expected a weight, found 'w'"),
+    ("0,1,-3\n", {"weight_column": 2}, "weights of 0 or more, found -3.0 at edge 0"),
+    ("0\0 1\n", {}, "expected text, found binary data"),
+    ("0 1\n", {"feature_dim": 3}, "--feature-dim: has no meaning for one file; give the directory"),
+])  # fmt: skip
 def test_bad_text(tmp_path: Path, text: str, options: dict[str, Any], message: str) -> None:
     path = write(tmp_path / "e.txt", text)
     refused(message, path, work_dir=tmp_path, **options)
@@ -228,20 +208,17 @@ def test_parquet_weights_and_single_file(tmp_path: Path) -> None:
     assert data.notes["columns"] == {"src": "from", "dst": "to", "weight": "weight"}
 
 
-@pytest.mark.parametrize(
-    ("columns", "message"),
-    [
-        ({"src": [0, None, 2], "dst": [1, 1, 1]}, "column src: expected a number in each row, found null at edge 1"),
-        ({"src": ["a", "b"], "dst": [1, 2]}, "dst: expected ids as names, as those of src .*string.*, found int64;"),
-        ({"src": [0.0, 1.0], "dst": [1, 1]}, "src: expected ids as whole numbers, or names in both .*, found double"),
-        ({"src": [0, -1], "dst": [1, 1]}, "edge 1: source id -1 is negative"),
-        ({"src": pa.array([2**63], pa.uint64()), "dst": [1]}, r"expected ids below 2\^63, found 9223372036854775808"),
-        ({"src": [0]}, "expected two or more columns"),
-        ({"src": [0], "dst": [1], "weight": ["x"]}, "expected numbers as weights, found (large_)?string"),
-        ({"src": [0], "dst": [1], "weight": [float("nan")]}, "found nan at edge 0"),
-        ({"src": pa.array([], pa.int64()), "dst": pa.array([], pa.int64())}, "expected edges, found none in e.parquet"),
-    ],
-)
+@pytest.mark.parametrize(("columns", "message"), [
+    ({"src": [0, None, 2], "dst": [1, 1, 1]}, "column src: expected a number in each row, found null at edge 1"),
+    ({"src": ["a", "b"], "dst": [1, 2]}, "dst: expected ids as names, as those of src .*string.*, found int64;"),
+    ({"src": [0.0, 1.0], "dst": [1, 1]}, "src: expected ids as whole numbers, or names in both .*, found double"),
+    ({"src": [0, -1], "dst": [1, 1]}, "edge 1: source id -1 is negative"),
+    ({"src": pa.array([2**63], pa.uint64()), "dst": [1]}, r"expected ids below 2\^63, found 9223372036854775808"),
+    ({"src": [0]}, "expected two or more columns"),
+    ({"src": [0], "dst": [1], "weight": ["x"]}, "expected numbers as weights, found (large_)?string"),
+    ({"src": [0], "dst": [1], "weight": [float("nan")]}, "found nan at edge 0"),
+    ({"src": pa.array([], pa.int64()), "dst": pa.array([], pa.int64())}, "expected edges, found none in e.parquet"),
+])  # fmt: skip
 def test_bad_parquet(tmp_path: Path, columns: dict[str, Any], message: str) -> None:
     pa_parquet.write_table(pa.table(columns), tmp_path / "e.parquet")
     refused(message, tmp_path / "e.parquet")
@@ -269,25 +246,22 @@ def test_detection_says_what_it_looked_for(tmp_path: Path) -> None:
     refused(r"found 'webgraph'; docs/importing.md has the two commands", tmp_path, "webgraph")
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"colour": 1}, "option colour: unknown; sources take spec, num_nodes"),
-        ({"num_nodes": "x"}, "num-nodes: expected a whole number of 0 or more, found 'x'"),
-        ({"num_nodes": -1}, "num-nodes: expected a whole number of 0 or more"),
-        ({"num_nodes": "a=,"}, "expected TYPE=VALUE"),
-        ({"feature_dim": 0}, "feature-dim: expected a whole number of 1 or more, found 0"),
-        ({"feature_dtype": "float33"}, "feature-dtype: expected one of float16"),
-        ({"split": "0.6,0.6,0.2"}, "split: expected three fractions"),
-        ({"split": "a,b"}, "split: expected three fractions"),
-        ({"split": (0, 0.5, 0.5)}, "split: expected three fractions"),
-        ({"label": "2K"}, "--label: has no meaning for format npy; it is for igb, csc, csr, tables"),
-        ({"self_loops": "maybe"}, "self-loops: expected one of keep, remove, add"),
-        ({"header": True}, "--header: has no meaning for format npy; it is for graphbolt, tables, edgelist"),
-        ({"relations": "a"}, "--relations: has no meaning for format npy; it is for igb, csc, csr"),
-        ({"feature_dim": {"fos": 3}}, "feature-dim: no node type fos; there are: node"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), [
+    ({"colour": 1}, "option colour: unknown; sources take spec, num_nodes"),
+    ({"num_nodes": "x"}, "num-nodes: expected a whole number of 0 or more, found 'x'"),
+    ({"num_nodes": -1}, "num-nodes: expected a whole number of 0 or more"),
+    ({"num_nodes": "a=,"}, "expected TYPE=VALUE"),
+    ({"feature_dim": 0}, "feature-dim: expected a whole number of 1 or more, found 0"),
+    ({"feature_dtype": "float33"}, "feature-dtype: expected one of float16"),
+    ({"split": "0.6,0.6,0.2"}, "split: expected three fractions"),
+    ({"split": "a,b"}, "split: expected three fractions"),
+    ({"split": (0, 0.5, 0.5)}, "split: expected three fractions"),
+    ({"label": "2K"}, "--label: has no meaning for format npy; it is for igb, csc, csr, tables"),
+    ({"self_loops": "maybe"}, "self-loops: expected one of keep, remove, add"),
+    ({"header": True}, "--header: has no meaning for format npy; it is for graphbolt, tables, edgelist"),
+    ({"relations": "a"}, "--relations: has no meaning for format npy; it is for igb, csc, csr"),
+    ({"feature_dim": {"fos": 3}}, "feature-dim: no node type fos; there are: node"),
+])  # fmt: skip
 def test_bad_options(npy_dir: Path, options: dict[str, Any], message: str) -> None:
     refused(message, npy_dir, **options)
 

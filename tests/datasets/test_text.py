@@ -81,53 +81,47 @@ def test_line_breaks_in_quotes_are_read_if_asked_for(tmp_path, monkeypatch, pack
         read(tmp_path, text)
 
 
-@pytest.mark.parametrize(
-    ("text", "options", "message"),
-    [
-        ('0,1,x\n1,2,"y\n2,3,z\n', {}, "line 2: expected a quote to close on its line, found '\"y'"),
-        ('0,1,x\n1,2,y\n2,3,"z\n', {}, "line 3: expected a quote to close on its line"),
-        ('0,1,x\n1,2,y\n2,3,"z', {}, "line 3: expected a quote to close on its line"),
-        ('0,1,"x\n1,2,y"\n', {}, "line 1: expected a quote to close on its line"),
-        ('"src,dst\n0,1\n', {}, "line 1: expected a quote to close on its line"),
-        ('a;"b\nc;d"\n', NAMES, "line 1: expected a quote to close on its line"),
-        ('a,b\n"c\n\n",d\n', NAMES, "line 2: expected a quote to close on its line"),
-        ('0,1,"a\nb"\n1,2,"y\n2,3,z\n', {"quoted_newlines": True}, "line 3: expected a quote to close, found '\"y'"),
-        ('0,1,"a\nb"\n1,x,y\n', {"quoted_newlines": True}, "line 3: expected a whole number as destination"),
-        ('0,1,"a\rb"\n1,2,y\rz\n', {"quoted_newlines": True}, "line 2: expected lines that end in a line feed"),
-        ("0\t1\n", {"quoted_newlines": True}, "--quoted-newlines: expected a delimiter such as a comma"),
-        ("0,1\n# c\n", {}, "line 2: expected 2 fields, found 1: '# c'; .* say --comment '#'"),
-        ("0,1\n#,5\n", {}, "line 2: expected a whole number as source id, found '#'; .* say --comment '#'"),
-        ("0,1\n%,5\n", {"comment": "#"}, "line 2: .* say --comment '%'"),
-        ("#cats,#dogs\n", NAMES, r"found none but 1 comments \(--comment none takes them for edges\)"),
-        ("0,1\n", {"comment": "ab"}, "--comment: expected one character, none, found 'ab'"),
-        ("0,1\n", {"comment": "1"}, "--comment: expected one character, none, found '1'"),
-        ("Ada B\nC D\n", NAMES, "expected two names per line .* --delimiter, such as space"),
-        ("Paris, F;London, U\nx, a;y, b\n", NAMES, "expected one delimiter, found , and ; in most lines; name the"),
-        ("a\tb\nc d\n", NAMES, "line 2: expected 2 fields, found 1: 'c d'"),
-    ],
-)
+@pytest.mark.parametrize(("text", "options", "message"), [
+    ('0,1,x\n1,2,"y\n2,3,z\n', {}, "line 2: expected a quote to close on its line, found '\"y'"),
+    ('0,1,x\n1,2,y\n2,3,"z\n', {}, "line 3: expected a quote to close on its line"),
+    ('0,1,x\n1,2,y\n2,3,"z', {}, "line 3: expected a quote to close on its line"),
+    ('0,1,"x\n1,2,y"\n', {}, "line 1: expected a quote to close on its line"),
+    ('"src,dst\n0,1\n', {}, "line 1: expected a quote to close on its line"),
+    ('a;"b\nc;d"\n', NAMES, "line 1: expected a quote to close on its line"),
+    ('a,b\n"c\n\n",d\n', NAMES, "line 2: expected a quote to close on its line"),
+    ('0,1,"a\nb"\n1,2,"y\n2,3,z\n', {"quoted_newlines": True}, "line 3: expected a quote to close, found '\"y'"),
+    ('0,1,"a\nb"\n1,x,y\n', {"quoted_newlines": True}, "line 3: expected a whole number as destination"),
+    ('0,1,"a\rb"\n1,2,y\rz\n', {"quoted_newlines": True}, "line 2: expected lines that end in a line feed"),
+    ("0\t1\n", {"quoted_newlines": True}, "--quoted-newlines: expected a delimiter such as a comma"),
+    ("0,1\n# c\n", {}, "line 2: expected 2 fields, found 1: '# c'; .* say --comment '#'"),
+    ("0,1\n#,5\n", {}, "line 2: expected a whole number as source id, found '#'; .* say --comment '#'"),
+    ("0,1\n%,5\n", {"comment": "#"}, "line 2: .* say --comment '%'"),
+    ("#cats,#dogs\n", NAMES, r"found none but 1 comments \(--comment none takes them for edges\)"),
+    ("0,1\n", {"comment": "ab"}, "--comment: expected one character, none, found 'ab'"),
+    ("0,1\n", {"comment": "1"}, "--comment: expected one character, none, found '1'"),
+    ("Ada B\nC D\n", NAMES, "expected two names per line .* --delimiter, such as space"),
+    ("Paris, F;London, U\nx, a;y, b\n", NAMES, "expected one delimiter, found , and ; in most lines; name the"),
+    ("a\tb\nc d\n", NAMES, "line 2: expected 2 fields, found 1: 'c d'"),
+])  # fmt: skip
 def test_text_that_is_refused(tmp_path: Path, text: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as told:
         read(tmp_path, text, **options)
     assert re.search(message, told.value.args[0])
 
 
-@pytest.mark.parametrize(
-    ("text", "options", "edges", "comments"),
-    [
-        ("# a\n\n  % b\n0 1\n1 2\n", {}, [("0", "1"), ("1", "2")], 2),
-        ("# a\nsrc,dst\n% b\n0,1\n", {}, [("0", "1")], 2),
-        ("#cats,#dogs\na,b\n#c,d\n", {**NAMES, "comment": "#"}, [("a", "b")], 2),
-        ("#cats\na,b\n#c,%d\n", NAMES, [("a", "b"), ("#c", "%d")], 1),
-        ("#cats,#dogs\nsrc,dst\na,b\n", NAMES, [("a", "b")], 1),
-        ("#cats,#dogs\na,b\n", {**NAMES, "comment": "none"}, [("#cats", "#dogs"), ("a", "b")], 0),
-        ("#cats,#dogs\n% x\na,b\n%", {**NAMES, "comment": "%"}, [("#cats", "#dogs"), ("a", "b")], 2),
-        ("x,0,1\n#y,1,2\n", {"src_column": 1, "dst_column": 2}, [("0", "1"), ("1", "2")], 0),
-        ("% a\n# b\n0 1\n # c\n1 2\n#", {"comment": "#"}, [("0", "1"), ("1", "2")], 4),
-        ('!,"\n0,1,\'\n!"\n1,2,"\n!x"\n', {"comment": "!", "quoted_newlines": True}, [("0", "1"), ("1", "2")], 2),
-        ("c x\n0 1\nc y z\n1 2\n", {"comment": "c"}, [("0", "1"), ("1", "2")], 2),
-    ],
-)
+@pytest.mark.parametrize(("text", "options", "edges", "comments"), [
+    ("# a\n\n  % b\n0 1\n1 2\n", {}, [("0", "1"), ("1", "2")], 2),
+    ("# a\nsrc,dst\n% b\n0,1\n", {}, [("0", "1")], 2),
+    ("#cats,#dogs\na,b\n#c,d\n", {**NAMES, "comment": "#"}, [("a", "b")], 2),
+    ("#cats\na,b\n#c,%d\n", NAMES, [("a", "b"), ("#c", "%d")], 1),
+    ("#cats,#dogs\nsrc,dst\na,b\n", NAMES, [("a", "b")], 1),
+    ("#cats,#dogs\na,b\n", {**NAMES, "comment": "none"}, [("#cats", "#dogs"), ("a", "b")], 0),
+    ("#cats,#dogs\n% x\na,b\n%", {**NAMES, "comment": "%"}, [("#cats", "#dogs"), ("a", "b")], 2),
+    ("x,0,1\n#y,1,2\n", {"src_column": 1, "dst_column": 2}, [("0", "1"), ("1", "2")], 0),
+    ("% a\n# b\n0 1\n # c\n1 2\n#", {"comment": "#"}, [("0", "1"), ("1", "2")], 4),
+    ('!,"\n0,1,\'\n!"\n1,2,"\n!x"\n', {"comment": "!", "quoted_newlines": True}, [("0", "1"), ("1", "2")], 2),
+    ("c x\n0 1\nc y z\n1 2\n", {"comment": "c"}, [("0", "1"), ("1", "2")], 2),
+])  # fmt: skip
 def test_comments(tmp_path, capsys, text, options, edges, comments):
     assert read(tmp_path, text, num_nodes=None if "string_ids" in options else 3, **options) == edges
     said = re.findall(r"note: .*e\.csv: lines left out as comments: (\d+)", capsys.readouterr().err)
@@ -145,20 +139,16 @@ def test_comments_between_entries_of_a_matrix_are_counted(tmp_path: Path, capsys
         open_dataset(tmp_path / "m.mtx")
 
 
-@pytest.mark.parametrize(
-    ("text", "options", "edges"),
-    [
-        ("Ada Lovelace\tCharles Babbage\nx\ty\n", NAMES, [("Ada Lovelace", "Charles Babbage"), ("x", "y")]),
-        ("Paris, France\tLondon, UK\nx, y\tz, w\n", NAMES, [("Paris, France", "London, UK"), ("x, y", "z, w")]),
-        ('"Paris, F";"London, U"\n"x, a";"y, b"\n', NAMES, [("Paris, F", "London, U"), ("x, a", "y, b")]),
-        ('"x\ty"\tz\n"a\tb"\tc\n', {**NAMES, "dst_column": "2"}, [('"x', "z"), ('"a', "c")]),
-        ("Ada L|Bob\nx|y, z\n", NAMES, [("Ada L", "Bob"), ("x", "y, z")]),
-        ("0\t1\tNew York, NY\n1\t2\tx\n", {}, [("0", "1"), ("1", "2")]),
-        ("1 2\t0.5\n2 3\t0.25\n", {"weight_column": "2"}, [("1", "2"), ("2", "3")]),
-        ("1\t\t2\n 2  3\n", {}, [("1", "2"), ("2", "3")]),
-        ("1\t2\n2\t3\t\n", {}, [("1", "2"), ("2", "3")]),
-    ],
-)
+@pytest.mark.parametrize(("text", "options", "edges"), [
+    ("Ada Lovelace\tCharles Babbage\nx\ty\n", NAMES, [("Ada Lovelace", "Charles Babbage"), ("x", "y")]),
+    ("Paris, France\tLondon, UK\nx, y\tz, w\n", NAMES, [("Paris, France", "London, UK"), ("x, y", "z, w")]),
+    ('"Paris, F";"London, U"\n"x, a";"y, b"\n', NAMES, [("Paris, F", "London, U"), ("x, a", "y, b")]),
+    ('"x\ty"\tz\n"a\tb"\tc\n', {**NAMES, "dst_column": "2"}, [('"x', "z"), ('"a', "c")]),
+    ("Ada L|Bob\nx|y, z\n", NAMES, [("Ada L", "Bob"), ("x", "y, z")]),
+    ("0\t1\tNew York, NY\n1\t2\tx\n", {}, [("0", "1"), ("1", "2")]),
+    ("1 2\t0.5\n2 3\t0.25\n", {"weight_column": "2"}, [("1", "2"), ("2", "3")]),
+    ("1\t\t2\n 2  3\n", {}, [("1", "2"), ("2", "3")]), ("1\t2\n2\t3\t\n", {}, [("1", "2"), ("2", "3")]),
+])  # fmt: skip
 def test_guessed_delimiters(tmp_path: Path, text: str, options: dict[str, Any], edges: Edges) -> None:
     assert read(tmp_path, text, **options) == edges
 
@@ -247,32 +237,28 @@ def test_a_file_of_another_name_is_recognised_by_its_first_line(tmp_path: Path) 
     refused("counts from 1; give --format mtx", path, "edgelist")
 
 
-@pytest.mark.parametrize(
-    ("content", "options", "message"),
-    [
-        ("", {}, "expected a first line of %%MatrixMarket"),
-        ("1 2\n", {}, "expected a first line of %%MatrixMarket"),
-        ("%%MatrixMarket matrix array real general\n2 2\n1\n", {}, "expected a first line of .* found .* array"),
-        (HEAD.format("complex", "general") + "1 1 1\n1 1 1 1\n", {}, "pattern/real/integer"),
-        (HEAD.format("real", "hermitian") + "1 1 1\n1 1 1\n", {}, "general/symmetric, found .* hermitian"),
-        (PATTERN, {}, "expected numbers of rows, columns and entries, found"),
-        (PATTERN + "3 3\n", {}, "line 2: expected numbers of rows, columns and entries"),
-        (PATTERN + "%\n3 4 1\n1 1\n", {}, "line 3: expected a square matrix.*3 x 4"),
-        (PATTERN + "3 3 0\n", {}, "expected edges, found none"),
-        (PATTERN + "3 3 2\n1 1\n", {}, "expected 2 entries as its header says, found 1"),
-        (PATTERN + "3 3 1\n1 1\n1 2\n", {}, "expected 1 entries .* found 2"),
-        (PATTERN + "3 3 2\n1 1\n0 2\n", {}, "entry 2: expected a row of 1 to 3, found 0"),
-        (PATTERN + "3 3 1\n1 4\n", {}, "entry 1: expected a column of 1 to 3, found 4"),
-        (PATTERN + "3 3 1\n1 x\n", {}, "line 3: expected a whole number .*found 'x'"),
-        (PATTERN + "%\n3 3 2\n1 2\n1 2 5\n", {}, "line 5: expected 2 fields, found 3"),
-        (REAL + "3 3 1\n1 2 -1\n", {"weight_column": "value"}, "0 or more, found -1.0"),
-        (HEAD.format("real", "skew-symmetric") + "3 3 1\n2 1 1\n", {}, "general/symmetric, found .* skew-symmetric"),
-        (PATTERN + "3 3 1\n1 2\n", {"weight_column": "value"}, "this one has no values"),
-        (REAL + "3 3 1\n1 2 1\n", {"weight_column": "w"}, "found 'w'; say value"),
-        (PATTERN + "3 3 1\n1 2\n", {"num_nodes": 4}, "expected 4 nodes of type node as in --num-nodes, found 3"),
-        (PATTERN + "999999999999999999 999999999999999999 1\n1 2\n", {}, "up to 2.48"),
-    ],
-)
+@pytest.mark.parametrize(("content", "options", "message"), [
+    ("", {}, "expected a first line of %%MatrixMarket"), ("1 2\n", {}, "expected a first line of %%MatrixMarket"),
+    ("%%MatrixMarket matrix array real general\n2 2\n1\n", {}, "expected a first line of .* found .* array"),
+    (HEAD.format("complex", "general") + "1 1 1\n1 1 1 1\n", {}, "pattern/real/integer"),
+    (HEAD.format("real", "hermitian") + "1 1 1\n1 1 1\n", {}, "general/symmetric, found .* hermitian"),
+    (PATTERN, {}, "expected numbers of rows, columns and entries, found"),
+    (PATTERN + "3 3\n", {}, "line 2: expected numbers of rows, columns and entries"),
+    (PATTERN + "%\n3 4 1\n1 1\n", {}, "line 3: expected a square matrix.*3 x 4"),
+    (PATTERN + "3 3 0\n", {}, "expected edges, found none"),
+    (PATTERN + "3 3 2\n1 1\n", {}, "expected 2 entries as its header says, found 1"),
+    (PATTERN + "3 3 1\n1 1\n1 2\n", {}, "expected 1 entries .* found 2"),
+    (PATTERN + "3 3 2\n1 1\n0 2\n", {}, "entry 2: expected a row of 1 to 3, found 0"),
+    (PATTERN + "3 3 1\n1 4\n", {}, "entry 1: expected a column of 1 to 3, found 4"),
+    (PATTERN + "3 3 1\n1 x\n", {}, "line 3: expected a whole number .*found 'x'"),
+    (PATTERN + "%\n3 3 2\n1 2\n1 2 5\n", {}, "line 5: expected 2 fields, found 3"),
+    (REAL + "3 3 1\n1 2 -1\n", {"weight_column": "value"}, "0 or more, found -1.0"),
+    (HEAD.format("real", "skew-symmetric") + "3 3 1\n2 1 1\n", {}, "general/symmetric, found .* skew-symmetric"),
+    (PATTERN + "3 3 1\n1 2\n", {"weight_column": "value"}, "this one has no values"),
+    (REAL + "3 3 1\n1 2 1\n", {"weight_column": "w"}, "found 'w'; say value"),
+    (PATTERN + "3 3 1\n1 2\n", {"num_nodes": 4}, "expected 4 nodes of type node as in --num-nodes, found 3"),
+    (PATTERN + "999999999999999999 999999999999999999 1\n1 2\n", {}, "up to 2.48"),
+])  # fmt: skip
 def test_files_that_are_not_as_their_header_says(tmp_path, content, options, message):
     path = tmp_path / "a.mtx"
     path.write_text(content)

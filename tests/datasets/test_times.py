@@ -200,34 +200,28 @@ def test_a_claim_is_checked(tmp_path):
     np.testing.assert_array_equal(claimed.csc()[1], plain.csc()[1])
 
 
-@pytest.mark.parametrize(
-    ("arrays", "message"),
-    [
-        ({"edge_t": np.append(TIME[1:], 0) > 2}, "expected times as numbers or dates, found bool"),
-        ({"edge_t": np.append(TIME[:10], 2**63).astype(np.uint64)}, r"found 9223372036854775808 at position 10"),
-        ({"edge_t": np.append(np.nan, TIME[1:])}, r"found nan at position 0"),
-        ({"edge_t": np.append(DATES[:10], np.datetime64("NaT"))}, r"found NaT at position 10"),
-        ({"edge_t": TIME[1:]}, r"expected one value for each of 11 edges, found int64 \(10,\)"),
-        ({"node_t": NODE_TIME[1:]}, r"expected one time for each of 6 nodes.*, found 5"),
-        ({"edge_t": TIME, "node_t": NODE_TIME}, "expected times of edges or of nodes, found both"),
-        ({"edge_x": TIME}, r"no array of that name along its edges or nodes .*edge_x\.npy"),
-        ({"edge_t": np.stack([TIME, TIME])}, "expected one time each, one column, found"),
-    ],
-)
+@pytest.mark.parametrize(("arrays", "message"), [
+    ({"edge_t": np.append(TIME[1:], 0) > 2}, "expected times as numbers or dates, found bool"),
+    ({"edge_t": np.append(TIME[:10], 2**63).astype(np.uint64)}, r"found 9223372036854775808 at position 10"),
+    ({"edge_t": np.append(np.nan, TIME[1:])}, r"found nan at position 0"),
+    ({"edge_t": np.append(DATES[:10], np.datetime64("NaT"))}, r"found NaT at position 10"),
+    ({"edge_t": TIME[1:]}, r"expected one value for each of 11 edges, found int64 \(10,\)"),
+    ({"node_t": NODE_TIME[1:]}, r"expected one time for each of 6 nodes.*, found 5"),
+    ({"edge_t": TIME, "node_t": NODE_TIME}, "expected times of edges or of nodes, found both"),
+    ({"edge_x": TIME}, r"no array of that name along its edges or nodes .*edge_x\.npy"),
+    ({"edge_t": np.stack([TIME, TIME])}, "expected one time each, one column, found"),
+])  # fmt: skip
 def test_refused(tmp_path, arrays, message):
     with pytest.raises(TieringError, match=message):
         tiering.import_graph(write_npy(tmp_path / "d", **arrays), tmp_path / "g", time="t", num_nodes=6)
 
 
-@pytest.mark.parametrize(
-    ("times", "message"),
-    [
-        (["", *TIME[1:]], "expected a number or a date, found none at row 0"),
-        ([*TIME[:10], "soon"], "expected a number or a date, found 'soon' at row 10"),
-        ([*TIME[:10], 2**63], "found '9223372036854775808' at row"),
-        (["nan", *TIME[1:]], "found nan at position 0"),
-    ],
-)
+@pytest.mark.parametrize(("times", "message"), [
+    (["", *TIME[1:]], "expected a number or a date, found none at row 0"),
+    ([*TIME[:10], "soon"], "expected a number or a date, found 'soon' at row 10"),
+    ([*TIME[:10], 2**63], "found '9223372036854775808' at row"),
+    (["nan", *TIME[1:]], "found nan at position 0"),
+])  # fmt: skip
 def test_refused_in_text(tmp_path, times, message):
     with pytest.raises(InputError, match=message):
         tiering.import_graph(write_csv(tmp_path / "t.csv", times), tmp_path / "g", time="t")

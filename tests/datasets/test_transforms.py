@@ -43,10 +43,8 @@ def expected(edges: list[Edge], nodes: int, self_loops: str, reverse: bool, dedu
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     pairs=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=25),
-    self_loops=st.sampled_from(["keep", "remove", "add"]),
-    reverse=st.booleans(),
-    deduplicate=st.booleans(),
-)
+    self_loops=st.sampled_from(["keep", "remove", "add"]), reverse=st.booleans(), deduplicate=st.booleans(),
+)  # fmt: skip
 def test_against_plain_python(tmp_path_factory, monkeypatch, bucket, pairs, self_loops, reverse, deduplicate):
     monkeypatch.setattr(transforms, "LARGEST_BUCKET", bucket)
     monkeypatch.setattr(import_context, "IN_MEMORY_BYTES", 0 if bucket == 3 else 1 << 20)

@@ -24,11 +24,8 @@ from tiering.memory import own_memory
 
 RATINGS = [(3, 7, 4.0, 964), (3, 2, 3.5, 981), (9, 2, 5.0, 982), (9, 3, 1.0, 983), (9, 3, 1.0, 983)]
 MOVIES = [
-    (7, "Heat, 1995", 1995.0, "Crime"),
-    (2, "Jumanji", 1996.0, "Kids"),
-    (5, "Up", 2009.0, ""),
-    (3, "It", 0.5, "Kids"),
-]
+    (7, "Heat, 1995", 1995.0, "Crime"), (2, "Jumanji", 1996.0, "Kids"), (5, "Up", 2009.0, ""), (3, "It", 0.5, "Kids"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("suffix", ["csv", "tsv.gz", "parquet"])
@@ -74,14 +71,9 @@ def test_python_takes_mappings_and_gives_the_same_graph(tmp_path, monkeypatch):
     write(tmp_path / "ratings.csv", "userId,movieId,rating,time", RATINGS)
     write(tmp_path / "movies.parquet", "movieId,title,year,genre", MOVIES)
     short = tiering.import_graph(
-        relations={RATES: "ratings.csv:userId,movieId"},
-        nodes={"movie": "movies.parquet:movieId"},
-        weight_column="rating",
-        edge_data="time",
-        features="movie=year",
-        label="genre",
-        out="a",
-    )
+        relations={RATES: "ratings.csv:userId,movieId"}, nodes={"movie": "movies.parquet:movieId"},
+        weight_column="rating", edge_data="time", features="movie=year", label="genre", out="a",
+    )  # fmt: skip
     long = tiering.import_graph(
         relations={
             RATES: {"file": Path("ratings.csv"), "src": "userId", "dst": "1", "weight": "rating", "data": ["time"]}
@@ -171,18 +163,12 @@ def test_graphstorm_configuration(tmp_path):
     assert "transforms are not applied: x" in graph.manifest.body["changes"]["warnings"][0]
 
 
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        (["2", "3"], [2, 3]),
-        (["2", "3.5"], [2.0, 3.5]),
-        (["1970-01-02", "1970-01-01 00:00:07"], [86400, 7]),
-        (["1970-01-01T00:00:09Z", "1970-01-01T00:00:01.5Z"], [9, 1]),
-        (pa.array([1500, 7], pa.timestamp("ms")), [1, 0]),
-        (pa.array([True, False]), [1, 0]),
-        (pa.array([1, None]), [1.0, None]),
-    ],
-)
+@pytest.mark.parametrize(("values", "expected"), [
+    (["2", "3"], [2, 3]), (["2", "3.5"], [2.0, 3.5]), (["1970-01-02", "1970-01-01 00:00:07"], [86400, 7]),
+    (["1970-01-01T00:00:09Z", "1970-01-01T00:00:01.5Z"], [9, 1]),
+    (pa.array([1500, 7], pa.timestamp("ms")), [1, 0]), (pa.array([True, False]), [1, 0]),
+    (pa.array([1, None]), [1.0, None]),
+])  # fmt: skip
 def test_numbers_and_times(values, expected):
     array = values if isinstance(values, pa.Array) else pa.array(values)
     read = Column("c", array, "c", 0).numbers()
@@ -190,29 +176,26 @@ def test_numbers_and_times(values, expected):
     assert [None if value != value else value for value in read.tolist()] == expected
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"relations": {("a", "b"): "r.csv"}}, "expected SRC:NAME:DST=FILE"),
-        ({"relations": {RATES: "s.csv"}}, "s.csv: no such file"),
-        (
-            {"relations": {RATES: "r.csv"}, "src_column": "u"},
-            "column of destinations of user:rates:movie, found u, i, n, t",
-        ),
-        ({"relations": {RATES: "r.csv:u,x"}}, "x: no such column; there are: u, i, n, t"),
-        ({"relations": {RATES: "r.csv:u,i"}, "weight_column": "w"}, "weight_column w: no table has this column"),
-        ({"relations": {RATES: "r.csv:u,i"}, "edge_data": "t"}, "expected a number or a time, found 'x' at row 1"),
-        ({"relations": {RATES: "r.csv:n,i"}}, "found 'b' at row 1; correct it, or say `string_ids` if"),
-        (
-            {"relations": {RATES: "r.csv:u,i"}, "nodes": {"movie": "m.csv"}, "id_column": "u"},
-            "expected each id once, found 1",
-        ),
-        ({"relations": {RATES: {"file": "r.csv", "source": "u"}}}, "expected src, dst, .* or file, found 'source'"),
-        ({"relations": {RATES: "r.csv:u,i"}, "compact_ids": True}, "compact_ids: has no meaning for format tables"),
-        ({"relations": {RATES: "r.csv:u,i"}, "features": {"movie": ["n"]}}, "features n: no table has this column"),
-        ({"nodes": {"movie": "m.csv"}}, "expected"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), [
+    ({"relations": {("a", "b"): "r.csv"}}, "expected SRC:NAME:DST=FILE"),
+    ({"relations": {RATES: "s.csv"}}, "s.csv: no such file"),
+    (
+        {"relations": {RATES: "r.csv"}, "src_column": "u"},
+        "column of destinations of user:rates:movie, found u, i, n, t",
+    ),
+    ({"relations": {RATES: "r.csv:u,x"}}, "x: no such column; there are: u, i, n, t"),
+    ({"relations": {RATES: "r.csv:u,i"}, "weight_column": "w"}, "weight_column w: no table has this column"),
+    ({"relations": {RATES: "r.csv:u,i"}, "edge_data": "t"}, "expected a number or a time, found 'x' at row 1"),
+    ({"relations": {RATES: "r.csv:n,i"}}, "found 'b' at row 1; correct it, or say `string_ids` if"),
+    (
+        {"relations": {RATES: "r.csv:u,i"}, "nodes": {"movie": "m.csv"}, "id_column": "u"},
+        "expected each id once, found 1",
+    ),
+    ({"relations": {RATES: {"file": "r.csv", "source": "u"}}}, "expected src, dst, .* or file, found 'source'"),
+    ({"relations": {RATES: "r.csv:u,i"}, "compact_ids": True}, "compact_ids: has no meaning for format tables"),
+    ({"relations": {RATES: "r.csv:u,i"}, "features": {"movie": ["n"]}}, "features n: no table has this column"),
+    ({"nodes": {"movie": "m.csv"}}, "expected"),
+])  # fmt: skip
 def test_refusals_name_the_file_and_what_settles_it(tmp_path, monkeypatch, options, message):
     monkeypatch.chdir(tmp_path)
     Path("r.csv").write_text("u,i,n,t\n1,1,1,1\n2,2,b,x\n")
@@ -319,19 +302,15 @@ def test_a_column_of_splits(tmp_path: Path, suffix: str) -> None:
         tiering.import_graph(out=tmp_path / "x", **options, **nodes | {"split_column": "folds"})
 
 
-@pytest.mark.parametrize(
-    ("labels", "options", "expected", "said"),
-    [
-        ("a,unknown,None,b", {}, [1, 3, 0, 2], "note: None,unknown: labels of n that are classes; .*`no_label`"),
-        ("a,unknown,None,b", {"no_label": "unknown,None"}, [0, -1, -1, 1], None),
-        ("a,,None,b", {"no_label": ["None"]}, [0, -1, -1, 1], None),
-        ("3,?,5,4", {"no_label": "?"}, [3, -1, 5, 4], "labels 3 to 5 make 6 classes, of which 3 have nodes; number"),
-        ("0,99.0,1,99", {"no_label": "99"}, [0, -1, 1, -1], None),
-        ("10,20,20,10", {}, [10, 20, 20, 10], "labels 10 to 20 make 21 classes, of which 2 have nodes"),
-        ("0,1,,2", {}, [0, 1, -1, 2], None),
-        ("?,?,?,?", {"no_label": "?"}, [-1, -1, -1, -1], None),
-    ],
-)
+@pytest.mark.parametrize(("labels", "options", "expected", "said"), [
+    ("a,unknown,None,b", {}, [1, 3, 0, 2], "note: None,unknown: labels of n that are classes; .*`no_label`"),
+    ("a,unknown,None,b", {"no_label": "unknown,None"}, [0, -1, -1, 1], None),
+    ("a,,None,b", {"no_label": ["None"]}, [0, -1, -1, 1], None),
+    ("3,?,5,4", {"no_label": "?"}, [3, -1, 5, 4], "labels 3 to 5 make 6 classes, of which 3 have nodes; number"),
+    ("0,99.0,1,99", {"no_label": "99"}, [0, -1, 1, -1], None),
+    ("10,20,20,10", {}, [10, 20, 20, 10], "labels 10 to 20 make 21 classes, of which 2 have nodes"),
+    ("0,1,,2", {}, [0, 1, -1, 2], None), ("?,?,?,?", {"no_label": "?"}, [-1, -1, -1, -1], None),
+])  # fmt: skip
 def test_what_is_no_label_and_which_classes_have_no_nodes(tmp_path, capsys, labels, options, expected, said):
     write(tmp_path / "e.csv", "src,dst", [(0, 3)])
     write(tmp_path / "n.csv", "id,y", list(enumerate(labels.split(","))))

@@ -175,29 +175,25 @@ def test_a_negated_view_is_taken_as_what_it_shows(pyg: Any, tmp_path: Path) -> N
     np.testing.assert_array_equal(graph.feature_table("node").open(), ROWS)
 
 
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [
-        ({"x": [[1.0], [1.0, 2.0], [1.0], [1.0]]}, "x of node: expected numbers as a dense array, found list"),
-        ({"x": list("abcd")}, "x of node: expected numbers as a dense array, found str"),
-        ({"y": [0, None, 1, 1]}, "y of node: expected numbers as a dense array"),
-        ({"y": {0: 1}}, "y of node: expected numbers as a dense array, found dict"),
-        ({"y": "cora"}, "y of node: expected numbers"),
-        ({"y": 3}, "y of node: expected one label per node"),
-        ({"y": np.ma.masked_array(COLUMN, COLUMN == 2)}, r"y of node: expected a value in every place.*filled\(\)"),
-        ({"edge_weight": np.ones(4, np.longdouble)}, "edge_weight of node:to:node: expected numbers"),
-        ({"edge_weight": [1.0, 2.0]}, "edge_weight of node:to:node: expected one value for each of 4 edges"),
-        ({"num_nodes": "5"}, "num_nodes of node: expected numbers"),
-        ({"num_nodes": [4, 5]}, "num_nodes of node: expected a whole number"),
-        ({"y": [2**53 + 1, 0.5, 1, 1]}, r"y of node: 9007199254740993 is rounded to .* next to a fraction"),
-        ({"edge_index": [(0, 1), (1, 2), (2, 0)]}, r"edge_index of .*shape \(2, E\).*int64 \(3, 2\).*transpose"),
-        ({"edge_index": [[0, 1], [1]]}, "edge_index of node:to:node: expected numbers as a dense array"),
-        ({"edge_index": "0 1"}, "edge_index of node:to:node: expected numbers"),
-        ({"edge_index": [[0.0], [1.0]]}, r"edge_index of .*found float64 \(2, 1\)"),
-        ({"edge_index": torch.eye(4).to_sparse()}, "expected edge_index, found a sparse edge_index; of a sparse adj_t"),
-        ({"edge_index": sparse.eye(4)}, "expected edge_index, found a sparse edge_index"),
-    ],
-)
+@pytest.mark.parametrize(("values", "words"), [
+    ({"x": [[1.0], [1.0, 2.0], [1.0], [1.0]]}, "x of node: expected numbers as a dense array, found list"),
+    ({"x": list("abcd")}, "x of node: expected numbers as a dense array, found str"),
+    ({"y": [0, None, 1, 1]}, "y of node: expected numbers as a dense array"),
+    ({"y": {0: 1}}, "y of node: expected numbers as a dense array, found dict"),
+    ({"y": "cora"}, "y of node: expected numbers"), ({"y": 3}, "y of node: expected one label per node"),
+    ({"y": np.ma.masked_array(COLUMN, COLUMN == 2)}, r"y of node: expected a value in every place.*filled\(\)"),
+    ({"edge_weight": np.ones(4, np.longdouble)}, "edge_weight of node:to:node: expected numbers"),
+    ({"edge_weight": [1.0, 2.0]}, "edge_weight of node:to:node: expected one value for each of 4 edges"),
+    ({"num_nodes": "5"}, "num_nodes of node: expected numbers"),
+    ({"num_nodes": [4, 5]}, "num_nodes of node: expected a whole number"),
+    ({"y": [2**53 + 1, 0.5, 1, 1]}, r"y of node: 9007199254740993 is rounded to .* next to a fraction"),
+    ({"edge_index": [(0, 1), (1, 2), (2, 0)]}, r"edge_index of .*shape \(2, E\).*int64 \(3, 2\).*transpose"),
+    ({"edge_index": [[0, 1], [1]]}, "edge_index of node:to:node: expected numbers as a dense array"),
+    ({"edge_index": "0 1"}, "edge_index of node:to:node: expected numbers"),
+    ({"edge_index": [[0.0], [1.0]]}, r"edge_index of .*found float64 \(2, 1\)"),
+    ({"edge_index": torch.eye(4).to_sparse()}, "expected edge_index, found a sparse edge_index; of a sparse adj_t"),
+    ({"edge_index": sparse.eye(4)}, "expected edge_index, found a sparse edge_index"),
+])  # fmt: skip
 def test_values_without_numbers_are_refused_by_their_name(pyg: Any, values: dict[str, Any], words: str) -> None:
     refused(words, pyg.Data(**{"edge_index": EDGES, **values}))
 
@@ -241,14 +237,9 @@ def test_ids_under_the_name_of_a_mask_are_refused(pyg: Any) -> None:
 
 
 NOT_READ = {
-    "time": torch.arange(4),
-    "pos": torch.rand(4, 2),
-    "year": list(range(4)),
-    "text": list("abcd"),
-    "name": "toy",
-    "n_id": sparse.eye(4),
-    "feat": torch.ones(4, 3),
-}
+    "time": torch.arange(4), "pos": torch.rand(4, 2), "year": list(range(4)), "text": list("abcd"), "name": "toy",
+    "n_id": sparse.eye(4), "feat": torch.ones(4, 3),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("how", ["data", "hetero", "data file", "hetero file", "dict file"])

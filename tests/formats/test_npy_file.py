@@ -78,16 +78,13 @@ def test_pickles_are_never_loaded(tmp_path):
         open_npy(path)
 
 
-@pytest.mark.parametrize(
-    ("array", "message"),
-    [
-        (np.arange(3).astype(">i8"), r"big-endian >i8.*astype\('<i8'\)"),
-        (np.array(["a", "b"]), "expected a plain numeric array, found dtype <U1"),
-        (np.zeros(2, [("a", "i4")]), "expected a plain numeric array"),
-        (np.zeros(2, complex), "expected a plain numeric array, found dtype complex128"),
-        (np.zeros(2, "datetime64[s]"), "expected a plain numeric array"),
-    ],
-)
+@pytest.mark.parametrize(("array", "message"), [
+    (np.arange(3).astype(">i8"), r"big-endian >i8.*astype\('<i8'\)"),
+    (np.array(["a", "b"]), "expected a plain numeric array, found dtype <U1"),
+    (np.zeros(2, [("a", "i4")]), "expected a plain numeric array"),
+    (np.zeros(2, complex), "expected a plain numeric array, found dtype complex128"),
+    (np.zeros(2, "datetime64[s]"), "expected a plain numeric array"),
+])  # fmt: skip
 def test_refused_dtypes(tmp_path, array, message):
     with pytest.raises(InputError, match=message):
         open_npy(saved(tmp_path / "a.npy", array))

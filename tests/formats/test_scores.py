@@ -50,13 +50,10 @@ def test_a_reader_of_1_0_understands_later_ones():
     assert new["requires"] == [] and new["body"]["columns"] == ["feature"]
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("paper__cites__paper", "paper__cites__venue", "names an unknown node type"),
-        ("paper__cites__paper", "paper__cites__author", r"expected shape \(2,\), found \(4,\)"),
-    ],
-)
+@pytest.mark.parametrize(("old", "new", "message"), [
+    ("paper__cites__paper", "paper__cites__venue", "names an unknown node type"),
+    ("paper__cites__paper", "paper__cites__author", r"expected shape \(2,\), found \(4,\)"),
+])  # fmt: skip
 def test_adjacency_that_does_not_fit_the_types(tmp_path, old, new, message):
     shutil.copytree(EXAMPLE, tmp_path / "scores")
     before, after = (f"relations/{name}/adjacency" for name in (old, new))

@@ -166,14 +166,10 @@ def test_code_in_a_pickle_is_refused_by_name_and_not_run(path, tmp_path):
     assert (tmp_path / "made").exists()
 
 
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        (np.array([1], "M8[s]"), "DateTime64DType"),
-        (np.zeros(1, "i4,f4"), "VoidDType"),
-        (torch.nn.Linear(1, 1), "torch.nn.modules.linear.Linear"),
-    ],
-)
+@pytest.mark.parametrize(("value", "message"), [
+    (np.array([1], "M8[s]"), "DateTime64DType"), (np.zeros(1, "i4,f4"), "VoidDType"),
+    (torch.nn.Linear(1, 1), "torch.nn.modules.linear.Linear"),
+])  # fmt: skip
 def test_what_is_no_plain_data_is_refused(path, value, message):
     torch.save(value, path)
     with pytest.raises(InputError) as error:

@@ -26,38 +26,28 @@ def graph(tmp_path):
 HALF = sorted(np.random.default_rng(1).choice(6, 3, replace=False).tolist())
 
 
-@pytest.mark.parametrize(
-    ("train", "expected"),
-    [
-        (None, {"paper": [7, 2, 5], "author": [3]}),
-        ("train", {"paper": [7, 2, 5], "author": [3]}),
-        ("val", {"paper": [1, 0]}),
-        ("paper=val", {"paper": [1, 0]}),
-        ({"paper": "train", "author": [5, 4]}, {"paper": [7, 2, 5], "author": [5, 4]}),
-        ("paper=ids.npy,author=50%", {"paper": [4, 9], "author": HALF}),
-    ],
-)
+@pytest.mark.parametrize(("train", "expected"), [
+    (None, {"paper": [7, 2, 5], "author": [3]}), ("train", {"paper": [7, 2, 5], "author": [3]}),
+    ("val", {"paper": [1, 0]}), ("paper=val", {"paper": [1, 0]}),
+    ({"paper": "train", "author": [5, 4]}, {"paper": [7, 2, 5], "author": [5, 4]}),
+    ("paper=ids.npy,author=50%", {"paper": [4, 9], "author": HALF}),
+])  # fmt: skip
 def test_splits_files_and_shares_keep_their_order(graph, tmp_path, monkeypatch, train, expected):
     monkeypatch.chdir(tmp_path)
     np.save("ids.npy", np.array([4, 9]))
     assert {name: ids.tolist() for name, ids in resolve_train(graph, train, seed=1).items()} == expected
 
 
-@pytest.mark.parametrize(
-    ("train", "error", "words"),
-    [
-        ("dev", MissingError, "dev: no such file, and no split of that name"),
-        ("author=val", MissingError, "val: no such file, and no split of that name; give one with `train`: a split"),
-        ("paper=", InputError, "expected TYPE=FILE"),
-        ({"paper": [3, 3]}, InputError, "each id once, found 1 repeated, such as 3"),
-        ({"paper": [3, 10]}, InputError, r"ids 0..9, found 10 at position 1"),
-        ({"paper": [-1]}, InputError, "found -1 at position 0"),
-        ({"paper": [0.5]}, InputError, "whole numbers"),
-        ({"paper": []}, InputError, "the training set is empty"),
-        ("paper=0%", InputError, "percentage above 0%"),
-        ({"editor": [1]}, MissingError, "editor"),
-    ],
-)
+@pytest.mark.parametrize(("train", "error", "words"), [
+    ("dev", MissingError, "dev: no such file, and no split of that name"),
+    ("author=val", MissingError, "val: no such file, and no split of that name; give one with `train`: a split"),
+    ("paper=", InputError, "expected TYPE=FILE"),
+    ({"paper": [3, 3]}, InputError, "each id once, found 1 repeated, such as 3"),
+    ({"paper": [3, 10]}, InputError, r"ids 0..9, found 10 at position 1"),
+    ({"paper": [-1]}, InputError, "found -1 at position 0"), ({"paper": [0.5]}, InputError, "whole numbers"),
+    ({"paper": []}, InputError, "the training set is empty"), ("paper=0%", InputError, "percentage above 0%"),
+    ({"editor": [1]}, MissingError, "editor"),
+])  # fmt: skip
 def test_what_does_not_fit(graph, train, error, words):
     with pytest.raises(error, match=words):
         resolve_train(graph, train)

@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from memory_group import memory_group
 from toy_datasets import toy_dataset, tree_bytes
 
@@ -49,40 +47,6 @@ def test_same_bytes_as_in_memory(tmp_path, monkeypatch, sizes, threads):
     build_graph(data, tmp_path / "memory", edge_ids=True, threads=2)
     build_graph(data, tmp_path / "buckets", edge_ids=True, threads=threads, sizes=sizes)
     assert tree_bytes(tmp_path / "memory") == tree_bytes(tmp_path / "buckets")
-
-
-@pytest.mark.slow
-@settings(max_examples=15)
-@given(
-    seed=st.integers(0, 2**32), nodes=st.integers(1, 100), edges=st.integers(0, 1500), chunk=st.integers(1, 300),
-    buckets=st.integers(2, 100), columns=st.integers(1, 100), runs=st.integers(2, 20), resident=st.floats(0, 1),
-    hub=st.floats(0, 1), threads=st.integers(1, 3),
-)  # fmt: skip
-def test_any_sizes_give_the_same_bytes(seed, nodes, edges, chunk, buckets, columns, runs, resident, hub, threads):
-    """Values of any size and stride; up to all of the edges lead to one node."""
-    random = np.random.default_rng(seed)
-    src, dst = random.integers(0, nodes, (edges, 2)).astype(random.choice([np.int32, np.int64])).T  # strided
-    dst[random.random(edges) < hub] = nodes // 2
-    data = {
-        "weight": random.random((edges, 3)).astype(np.float32)[:, 1],
-        "kind": random.integers(0, 9, edges).astype(np.int8),
-        "triple": random.integers(0, 9, (edges, 3)).astype(np.int16)[::-1],
-    }
-    own = random.integers(0, 1 << 40, edges) if random.random() < 0.5 else None
-    relation = EdgeData(("node", "to", "node"), src, dst, data=data, edge_ids=own)
-    dataset = Dataset("any", "npy", {"node": NodeData(nodes)}, [relation])
-    sizes = SortSizes(chunk, chunk, buckets, 8, 1, columns, runs, resident, 0)
-    with tempfile.TemporaryDirectory() as folder:
-        made = build_graph(dataset, Path(folder) / "made", edge_ids=True, threads=threads, sizes=sizes)
-        order = np.argsort(dst, kind="stable")
-        indptr, indices = made.csc()
-        np.testing.assert_array_equal(indices, src[order])
-        np.testing.assert_array_equal(np.diff(indptr), np.bincount(dst, minlength=nodes))
-        found = dict(made.edge_data())
-        np.testing.assert_array_equal(found.pop("edge_ids"), order if own is None else own[order])
-        assert set(found) == set(data)
-        for name, values in found.items():
-            np.testing.assert_array_equal(values, data[name][order])
 
 
 def test_kernels_refuse_what_does_not_fit_together():

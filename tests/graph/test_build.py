@@ -78,16 +78,13 @@ def test_ids_out_of_range_name_file_edge_and_bound(tmp_path, src, dst, side):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda edges, node: setattr(edges, "dst", np.array([1, 1])), "as many sources as destinations"),
-        (lambda edges, node: setattr(edges, "src", np.array([0.5])), "int32 or int64, found float64"),
-        (lambda edges, node: edges.data.update(weight=np.zeros(2)), "expected 1 values of weight"),
-        (lambda edges, node: setattr(node, "labels", np.zeros(3, np.int64)), "2 nodes, but 3 rows of labels"),
-        (lambda edges, node: node.splits.update(train=np.array([0, 2])), r"'train'.*0\.\.1, found 2 at position 1"),
-    ],
-)
+@pytest.mark.parametrize(("change", "message"), [
+    (lambda edges, node: setattr(edges, "dst", np.array([1, 1])), "as many sources as destinations"),
+    (lambda edges, node: setattr(edges, "src", np.array([0.5])), "int32 or int64, found float64"),
+    (lambda edges, node: edges.data.update(weight=np.zeros(2)), "expected 1 values of weight"),
+    (lambda edges, node: setattr(node, "labels", np.zeros(3, np.int64)), "2 nodes, but 3 rows of labels"),
+    (lambda edges, node: node.splits.update(train=np.array([0, 2])), r"'train'.*0\.\.1, found 2 at position 1"),
+])  # fmt: skip
 def test_refuses_what_does_not_fit(tmp_path, change, message):
     dataset = _pair([0], [1])
     change(dataset.edges[0], dataset.nodes["node"])

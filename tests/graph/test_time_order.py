@@ -1,4 +1,4 @@
-"""Lists in order of time: those of a sort by destination, time and position, however the work is cut."""
+"""Lists are those of a sort by destination, time where there is one, and position, however the work is cut."""
 
 from __future__ import annotations
 
@@ -13,58 +13,70 @@ from hypothesis import strategies as st
 from tiering import native
 from tiering.artifacts import checksum
 from tiering.artifacts.file_writer import FileWriter
-from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import InputError
 from tiering.formats.dataset import ColumnIds, Dataset, EdgeData, NodeData
-from tiering.formats.graph import relation_folder
 from tiering.formats.times import GraphTime
 from tiering.graph.build import build_graph
-from tiering.graph.plan import SIZES, RelationPlan, SortSizes
-from tiering.graph.tasks import write_relation
-from tiering.run.job import Job
-from tiering.run.step import LocalExecutor
-from tiering.run.store import Store
+from tiering.graph.plan import SortSizes
 
 WHOLE = np.array([-(2**63), -5, 0, 1, 2, 2**53, 2**53 + 1, 2**63 - 1], np.int64)  # as float64, some would be equal
 REAL = np.array([-np.inf, -2.5, -0.0, 0.0, 1e-300, 3.5, np.inf])
 RELATION = ("node", "to", "node")
 
 
-def dataset(src, dst, times, *, is_sorted=False, nodes=50, **data):
-    edges = EdgeData(RELATION, src, dst, data={"when": times, **data}, time="when", is_sorted=is_sorted)
-    time = GraphTime("when", "edges", times.dtype.name)
+def dataset(src, dst, times, *, is_sorted=False, nodes=50, edge_ids=None, **data):
+    """A relation of so many nodes; `times` may be none."""
+    when, time = {}, None
+    if times is not None:
+        when, time = {"when": times}, GraphTime("when", "edges", times.dtype.name)
+    edges = EdgeData(RELATION, src, dst, data={**when, **data}, edge_ids=edge_ids, is_sorted=is_sorted)
+    edges.time = "when" if when else None
     return Dataset("any", "npy", {"node": NodeData(nodes)}, [edges], time=time)
 
 
-def check(built, src, dst, times, **data):
-    order = np.lexsort((times, dst))  # stable: equal times stay in the order of the input
+def check(built, src, dst, times, own=None, **data):
+    """Lists are those of a stable sort: equal times stay in the order of the input."""
+    order = np.argsort(dst, kind="stable") if times is None else np.lexsort((times, dst))
+    np.testing.assert_array_equal(np.diff(built.csc()[0]), np.bincount(dst, minlength=built.num_nodes()))
     np.testing.assert_array_equal(built.csc()[1], src[order])
-    np.testing.assert_array_equal(built.times().view(np.int64), times[order].view(np.int64))
+    if times is not None:
+        np.testing.assert_array_equal(built.times().view(np.int64), times[order].view(np.int64))
     found = built.edge_data()
-    np.testing.assert_array_equal(found["edge_ids"], order)
+    assert set(found) - {"when"} == {"edge_ids", *data}
+    np.testing.assert_array_equal(found["edge_ids"], order if own is None else own[order])
     for name, values in data.items():
         np.testing.assert_array_equal(found[name], values[order])
 
 
-@settings(max_examples=15)
+@settings(max_examples=30)
 @given(
-    seed=st.integers(0, 2**32), edges=st.integers(0, 800), chunk=st.integers(1, 300), buckets=st.integers(2, 100),
-    columns=st.integers(1, 100), runs=st.integers(2, 20), resident=st.floats(0, 1), hub=st.floats(0, 1),
-    choices=st.integers(1, 8), threads=st.integers(1, 3),
+    seed=st.integers(0, 2**32), nodes=st.integers(1, 100), edges=st.integers(0, 1500), chunk=st.integers(1, 300),
+    buckets=st.integers(2, 100), columns=st.integers(1, 100), runs=st.integers(2, 20), resident=st.floats(0, 1),
+    hub=st.floats(0, 1), choices=st.none() | st.integers(1, 8), threads=st.integers(1, 3),
 )  # fmt: skip
-def test_any_sizes_give_a_stable_sort(seed, edges, chunk, buckets, columns, runs, resident, hub, choices, threads):
-    """Up to all edges lead to one node, and up to all have one time: both are larger than what is sorted together."""
+def test_any_sizes_give_a_stable_sort(
+    seed, nodes, edges, chunk, buckets, columns, runs, resident, hub, choices, threads
+):
+    """With and without times; values of any size and stride. Up to all edges lead to one node, and up to all have one
+    time: both are larger than what is sorted together.
+    """
     random = np.random.default_rng(seed)
-    src, dst = random.integers(0, 50, (2, edges)).astype(np.int32)
-    dst[random.random(edges) < hub] = 25
-    times = random.choice(random.choice([WHOLE, REAL, np.arange(1000)][seed % 3], choices), edges)
-    wide = random.integers(0, 9, (edges, 5)).astype(np.int16)
-    sizes = SortSizes(chunk, chunk, buckets, 8, 1, columns, runs, resident, 0)
+    src, dst = random.integers(0, nodes, (edges, 2)).astype(random.choice([np.int32, np.int64])).T  # strided
+    dst[random.random(edges) < hub] = nodes // 2
+    times = None if choices is None else random.choice(
+        random.choice([WHOLE, REAL, np.arange(1000)][seed % 3], choices), edges
+    )  # fmt: skip
+    data = {
+        "weight": random.random((edges, 3)).astype(np.float32)[:, 1],
+        "kind": random.integers(0, 9, edges).astype(np.int8),
+        "wide": random.integers(0, 9, (edges, 5)).astype(np.int16)[::-1],
+    }
+    own = random.integers(0, 1 << 40, edges) if random.random() < 0.5 else None
+    sizes, given = SortSizes(chunk, chunk, buckets, 8, 1, columns, runs, resident, 0), {"nodes": nodes, "edge_ids": own}
     with tempfile.TemporaryDirectory() as folder:
-        made = build_graph(
-            dataset(src, dst, times, wide=wide), Path(folder) / "g", edge_ids=True, sizes=sizes, threads=threads
-        )
-        check(made, src, dst, times, wide=wide)
+        data_given = dataset(src, dst, times, **given, **data)
+        made = build_graph(data_given, Path(folder) / "g", edge_ids=True, sizes=sizes, threads=threads)
+        check(made, src, dst, times, own, **data)
 
 
 def test_lists_that_come_by_destination(tmp_path):
@@ -75,9 +87,8 @@ def test_lists_that_come_by_destination(tmp_path):
     check(build_graph(dataset(src, ColumnIds(indptr, 4), times), tmp_path / "g", edge_ids=True), src, dst, times)
     ordered = np.sort(times)
     for claimed in (False, True):
-        made = build_graph(
-            dataset(src, ColumnIds(indptr, 4), ordered, is_sorted=claimed), tmp_path / f"g{claimed}", edge_ids=True
-        )
+        data = dataset(src, ColumnIds(indptr, 4), ordered, is_sorted=claimed)
+        made = build_graph(data, tmp_path / f"g{claimed}", edge_ids=True)
         np.testing.assert_array_equal(made.csc()[1], src)
 
 
@@ -104,28 +115,15 @@ def test_a_run_that_was_stopped_goes_on(tmp_path, monkeypatch):
     assert len(appended) > 300
 
 
-def test_tasks(tmp_path):
-    random = np.random.default_rng(1)
-    src, dst, times = random.integers(0, 50, (3, 5000))
-    edges = dataset(src, dst, times).edges[0]
-    plan = RelationPlan(edges, 50, 50, {"edge_ids": 8, "when": 8}, SIZES, None, 3)
-    executor = LocalExecutor(2)
-    with ArtifactWriter(tmp_path / "out", "graph", identity={"stage": "test"}) as writer:
-        write_relation(Job(Store(str(tmp_path / "store")), "job", executor), writer, plan)
-        found = {path.name: path.read_bytes() for path in (writer.path / relation_folder(RELATION)).iterdir()}
-    executor.close()
-    order = np.lexsort((times, dst))
-    expected = {"indices": src[order].astype(np.int32), "when": times[order], "edge_ids": order}
-    assert {name: found[name] for name in expected} == {name: array.tobytes() for name, array in expected.items()}
-
-
-@pytest.mark.parametrize("chunk", [3, 1000])  # chunks smaller than a list, and all at once
+@pytest.mark.parametrize("chunk", [2, 3, 1000])  # chunks smaller than a list, and all at once
 def test_a_wrong_claim_names_list_and_entry(tmp_path, chunk):
     src, dst = np.zeros(12, np.int64), np.array([7, 3] * 6)
     times = np.array([1, 1, 2, 5, 3, 4, 5, 6, 7, 8, 9, 10])
     sizes = SortSizes(chunk, chunk, 8, 8, 1, 8, 8, 0, 0)
     with pytest.raises(InputError, match=r"node:to:node: .* entry 2 of the list of node 3 at 4 after 5; leave"):
         build_graph(dataset(src, dst, times, is_sorted=True), tmp_path / "g", sizes=sizes)
+    lists_of_one = dataset(src[:2], dst[:2][::-1], times[2:0:-1], is_sorted=True)
+    build_graph(lists_of_one, tmp_path / "h", sizes=sizes)  # times fall from one list to the next, in none
 
 
 @given(st.lists(st.lists(st.integers(-(2**63), 2**63 - 1) | st.just(0), max_size=40)), st.sampled_from([1, 2, 5]))

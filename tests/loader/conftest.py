@@ -147,12 +147,9 @@ def write_layout(out: Path, data: Dataset) -> TieredLayout:
         images = data.images if logical else 0
         put_images(writer, out, bytes(logical), images, unit, data.page_bytes)
         body = {
-            "page_bytes": data.page_bytes,
-            "unit_bytes": unit,
-            "num_images": images,
-            "num_peers": data.peers,
+            "page_bytes": data.page_bytes, "unit_bytes": unit, "num_images": images, "num_peers": data.peers,
             "node_types": bodies,
-        }
+        }  # fmt: skip
         writer.commit(body, PROVENANCE, ("units",))
     return open_layout(out)
 

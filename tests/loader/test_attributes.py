@@ -33,16 +33,10 @@ def test_pieces_of_one_memory_are_joined_without_a_copy(axis, cuts):
     assert torch.equal(concatenate(parts[:2], axis), torch.cat(parts[:2], axis))
 
 
-@pytest.mark.parametrize(
-    "parts",
-    [
-        lambda whole: [whole[:, 3:], whole[:, :3]],
-        lambda whole: [whole[:, :3], whole[:, 4:]],
-        lambda whole: [whole[:, :3], whole.clone()[:, 3:]],
-        lambda whole: [whole[:, ::2], whole[:, 1:4]],
-    ],
-    ids=["other order", "with a gap", "other memory", "other steps"],
-)
+@pytest.mark.parametrize("parts", [
+    lambda whole: [whole[:, 3:], whole[:, :3]], lambda whole: [whole[:, :3], whole[:, 4:]],
+    lambda whole: [whole[:, :3], whole.clone()[:, 3:]], lambda whole: [whole[:, ::2], whole[:, 1:4]],
+], ids=["other order", "with a gap", "other memory", "other steps"])  # fmt: skip
 def test_other_pieces_are_copied(parts):
     pieces = parts(torch.arange(16).reshape(2, 8))
     assert torch.equal(concatenate(pieces, 1), torch.cat(pieces, 1))

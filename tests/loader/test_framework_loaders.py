@@ -80,19 +80,16 @@ def test_keywords_of_pyg_that_change_nothing(kit, build):
     assert all(same(a, b) for a, b in zip(*both, strict=True))
 
 
-@pytest.mark.parametrize(
-    ("method", "word", "reason"),
-    [
-        ("pyg_loader", {"generator": torch.Generator()}, r"expected None, found .*: `seed` says what is random"),
-        (
-            "pyg_link_loader",
-            {"input_time": torch.zeros(3)},
-            r"expected None, found .*: the times of links are edge_label_time",
-        ),
-        ("dgl_loader", {"exclude": "self"}, r"expected None, found 'self': leave edges that are to be predicted out"),
-        ("dgl_loader", {"gpu_cache": {"node": {"feat": 9}}}, r"expected None or \{\}, found .*gpu tier is the cache"),
-    ],
-)
+@pytest.mark.parametrize(("method", "word", "reason"), [
+    ("pyg_loader", {"generator": torch.Generator()}, r"expected None, found .*: `seed` says what is random"),
+    (
+        "pyg_link_loader",
+        {"input_time": torch.zeros(3)},
+        r"expected None, found .*: the times of links are edge_label_time",
+    ),
+    ("dgl_loader", {"exclude": "self"}, r"expected None, found 'self': leave edges that are to be predicted out"),
+    ("dgl_loader", {"gpu_cache": {"node": {"feat": 9}}}, r"expected None or \{\}, found .*gpu tier is the cache"),
+])  # fmt: skip
 def test_keywords_that_would_change_something(kit, build, method, word, reason):
     if method == "dgl_loader":
         pytest.importorskip("dgl")

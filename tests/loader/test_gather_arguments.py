@@ -20,61 +20,30 @@ def table(kit, build):
     return build(kit.small_graph()).features(engine="threads")
 
 
-@pytest.mark.parametrize(
-    "ids",
-    [
-        torch.tensor([1, 2], dtype=torch.bfloat16),
-        torch.tensor([1.0, 2.0]),
-        torch.tensor([True, False]),
-        torch.tensor([1, 2]).to_sparse(),
-        torch.tensor([1, 2], device="meta"),
-        torch.tensor(1),
-        torch.tensor([1, 2], dtype=torch.uint8),
-        np.array([True, False]),
-        np.array([1, 2], np.uint64),
-        np.array([1.0]),
-        np.array(["1"]),
-        [1, [2, 3]],
-        [1 << 70],
-        ["node"],
-        None,
-        "12",
-        {1: 2},
-        object(),
-    ],
-    ids=lambda ids: f"{type(ids).__name__}-{getattr(ids, 'dtype', '')}",
-)
+@pytest.mark.parametrize("ids", [
+    torch.tensor([1, 2], dtype=torch.bfloat16), torch.tensor([1.0, 2.0]), torch.tensor([True, False]),
+    torch.tensor([1, 2]).to_sparse(), torch.tensor([1, 2], device="meta"), torch.tensor(1),
+    torch.tensor([1, 2], dtype=torch.uint8), np.array([True, False]), np.array([1, 2], np.uint64), np.array([1.0]),
+    np.array(["1"]), [1, [2, 3]], [1 << 70], ["node"], None, "12", {1: 2}, object(),
+], ids=lambda ids: f"{type(ids).__name__}-{getattr(ids, 'dtype', '')}")  # fmt: skip
 def test_ids(table, ids):
     for gather in (table.gather, table.gather_numpy):
         with pytest.raises(InputError, match=r"^ids: expected "):
             gather(ids)
 
 
-@pytest.mark.parametrize(
-    "out",
-    [
-        [1],
-        (),
-        "out",
-        1.5,
-        np.zeros((2, 8), np.float32),
-        torch.zeros(2, 8, dtype=torch.bfloat16),
-        torch.zeros(8, 2).T,
-        torch.zeros(2, 8).to_sparse(),
-        torch.zeros(1, 8).expand(2, 8),
-    ],
-    ids=lambda out: type(out).__name__,
-)
+@pytest.mark.parametrize("out", [
+    [1], (), "out", 1.5, np.zeros((2, 8), np.float32), torch.zeros(2, 8, dtype=torch.bfloat16), torch.zeros(8, 2).T,
+    torch.zeros(2, 8).to_sparse(), torch.zeros(1, 8).expand(2, 8),
+], ids=lambda out: type(out).__name__)  # fmt: skip
 def test_out(table, out):
     with pytest.raises(InputError, match=r"^out: expected a .*tensor"):
         table.gather([0, 1], out=out)
 
 
-@pytest.mark.parametrize(
-    "out",
-    [[1], 1.5, torch.zeros(2, 8), np.zeros((2, 8)), np.zeros((8, 2), np.float32).T, np.zeros((2, 9), np.float32)],
-    ids=lambda out: type(out).__name__,
-)
+@pytest.mark.parametrize("out", [
+    [1], 1.5, torch.zeros(2, 8), np.zeros((2, 8)), np.zeros((8, 2), np.float32).T, np.zeros((2, 9), np.float32),
+], ids=lambda out: type(out).__name__)  # fmt: skip
 def test_out_of_numpy(table, out):
     with pytest.raises(InputError, match=r"^out: expected a .*array"):
         table.gather_numpy([0, 1], out=out)

@@ -67,16 +67,11 @@ def worlds(kit: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @settings(max_examples=6)
 @given(
-    graph=st.sampled_from(sorted(GRAPHS)),
-    images=st.sampled_from([1, 2, 3]),
-    page_bytes=st.sampled_from([512, 4096]),
-    sampler=st.sampled_from(sorted(SAMPLERS)),
-    extra_rows=st.sampled_from([0, 10, 100, 400]),
-    window=st.sampled_from([1, 2, 5, "auto"]),
-    engine=st.sampled_from(ENGINES),
-    workers=st.integers(1, 3),
+    graph=st.sampled_from(sorted(GRAPHS)), images=st.sampled_from([1, 2, 3]), page_bytes=st.sampled_from([512, 4096]),
+    sampler=st.sampled_from(sorted(SAMPLERS)), extra_rows=st.sampled_from([0, 10, 100, 400]),
+    window=st.sampled_from([1, 2, 5, "auto"]), engine=st.sampled_from(ENGINES), workers=st.integers(1, 3),
     prefetch=st.integers(0, 3),
-)
+)  # fmt: skip
 def test_batches_are_those_of_memory(
     worlds: Any, graph: str, images: int, page_bytes: int, sampler: str, extra_rows: int, **choices: Any
 ) -> None:

@@ -107,25 +107,30 @@ def test_weighted_and_repeated_draws(kit, build):
 
 
 @pytest.mark.parametrize("make", ["small_graph", "hetero_graph"])
-def test_links_with_binary_negatives(kit, build, make):
+@pytest.mark.parametrize("chosen", [90, None], ids=["some", "all"])
+def test_links_are_those_given_or_all_of_the_source(kit, build, make, chosen):
+    """With and without negatives, whose labels are 0."""
     data = getattr(kit, make)(edge_ids=True)
-    layout = build(data)
-    relation = ("node", "to", "node") if make == "small_graph" else ("author", "writes", "paper")
-    ends = np.stack(data.edges[relation])[:, :90]
-    given = torch.from_numpy(ends) if make == "small_graph" else (relation, torch.from_numpy(ends))
-    loader = layout.pyg_link_loader(**OPTIONS, edge_label_index=given, neg_sampling="binary")
+    layout, relation = build(data), ("node", "to", "node") if make == "small_graph" else ("author", "writes", "paper")
+    ends = np.stack(data.edges[relation])[:, :chosen]
+    if chosen is None:
+        given = None if make == "small_graph" else ("author", "paper")
+        options = {"edge_label": torch.arange(ends.shape[1]), "shuffle": False}
+    else:
+        given = torch.from_numpy(ends) if make == "small_graph" else (relation, torch.from_numpy(ends))
+        options = {"neg_sampling": "binary"}
     seen = []
-    for batch in loader:
+    for batch in layout.pyg_link_loader(**OPTIONS, edge_label_index=given, **options):
         assert_of_source(data, layout, batch)
-        links = batch if make == "small_graph" else batch[relation]
-        nodes = parts(batch)[0]
+        links, nodes = batch if make == "small_graph" else batch[relation], parts(batch)[0]
         own = links.input_id.numel()
-        assert links.edge_label.tolist() == [1.0] * own + [0.0] * own
+        expected = links.input_id.tolist() if chosen is None else [1.0] * own + [0.0] * own
+        assert links.edge_label.tolist() == expected
         for end in (0, 1):
             ids = nodes[relation[2 * end]].n_id[links.edge_label_index[end]].numpy()
             np.testing.assert_array_equal(ids[:own], ends[end][links.input_id.numpy()])
         seen += links.input_id.tolist()
-    assert sorted(seen) == list(range(90))
+    assert (seen if chosen is None else sorted(seen)) == list(range(ends.shape[1]))
 
 
 def test_links_with_triplets_and_labels(kit, build):
@@ -168,17 +173,14 @@ def test_a_loader_can_be_pickled(kit, build):
     assert [batch.n_id.tolist() for batch in pickle.loads(pickle.dumps(loader)).epoch(4)] == expected
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"input_nodes": torch.tensor([4, 300])}, r"entry 1 is 300; expected original ids of 'node', 0 \.\. 299"),
-        ({"input_nodes": torch.zeros(7, dtype=torch.bool)}, r"expected a mask of shape \(300,\)"),
-        ({"input_nodes": torch.rand(3)}, "expected original ids of 'node', whole numbers"),
-        ({"num_neighbors": []}, "expected one entry per hop"),
-        ({"weight_attr": "time"}, "drawn by the edge data 'weight', found 'time'"),
-        ({"weight_attr": "weight", "replace": True}, "leave one out"),
-    ],
-)
+@pytest.mark.parametrize(("options", "words"), [
+    ({"input_nodes": torch.tensor([4, 300])}, r"entry 1 is 300; expected original ids of 'node', 0 \.\. 299"),
+    ({"input_nodes": torch.zeros(7, dtype=torch.bool)}, r"expected a mask of shape \(300,\)"),
+    ({"input_nodes": torch.rand(3)}, "expected original ids of 'node', whole numbers"),
+    ({"num_neighbors": []}, "expected one entry per hop"),
+    ({"weight_attr": "time"}, "drawn by the edge data 'weight', found 'time'"),
+    ({"weight_attr": "weight", "replace": True}, "leave one out"),
+])  # fmt: skip
 def test_arguments_that_make_no_sense(kit, build, options, words):
     with pytest.raises(InputError, match=words):
         build(kit.small_graph()).pyg_loader(**{**OPTIONS, **options})
@@ -221,24 +223,6 @@ def test_input_id_means_what_it_means_in_pyg(kit, build):
     assert next(iter(layout.pyg_loader(None, [2], batch_size=8, shuffle=False))).n_id[:8].tolist() == list(range(8))
 
 
-@pytest.mark.parametrize("make", ["small_graph", "hetero_graph"])
-def test_all_links_are_the_edges_of_the_source(kit, build, make):
-    data = getattr(kit, make)(edge_ids=True)
-    layout = build(data)
-    relation = ("node", "to", "node") if make == "small_graph" else ("author", "writes", "paper")
-    ends, label = np.stack(data.edges[relation]), torch.arange(data.edges[relation][0].size)
-    named = None if make == "small_graph" else ("author", "paper")
-    seen = []
-    for batch in layout.pyg_link_loader([2], edge_label_index=named, edge_label=label, batch_size=64, shuffle=False):
-        links, nodes = batch if make == "small_graph" else batch[relation], parts(batch)[0]
-        for end in (0, 1):
-            ids = nodes[relation[2 * end]].n_id[links.edge_label_index[end]].numpy()
-            np.testing.assert_array_equal(ids, ends[end][links.input_id.numpy()])
-        assert torch.equal(links.edge_label, links.input_id)
-        seen += links.input_id.tolist()
-    assert seen == label.tolist()
-
-
 def test_relations_by_their_types(kit, build):
     layout = build(kit.hetero_graph())
     assert layout.num_edges(("author", "paper")) == layout.num_edges("author:writes:paper")
@@ -246,11 +230,10 @@ def test_relations_by_their_types(kit, build):
     expected = next(iter(layout.pyg_loader(num_neighbors={r: [3, 2] for r in layout.relations}, batch_size=9)))
     assert same(next(iter(layout.pyg_loader(num_neighbors=two, batch_size=9))), expected)
     pairs = torch.tensor([[0, 1], [2, 3]])
-    batch = next(
-        iter(layout.pyg_link_loader([2], edge_label_index=(("author", "likes", "paper"), pairs), shuffle=False))
-    )
-    assert "edge_index" not in batch["author", "likes", "paper"]
-    assert torch.equal(batch["author"].n_id[batch["author", "likes", "paper"].edge_label_index[0]], pairs[0])
+    likes = ("author", "likes", "paper")
+    batch = next(iter(layout.pyg_link_loader([2], edge_label_index=(likes, pairs), shuffle=False)))
+    assert "edge_index" not in batch[likes]
+    assert torch.equal(batch["author"].n_id[batch[likes].edge_label_index[0]], pairs[0])
     with pytest.raises(MissingError, match="no single relation"):
         layout.pyg_link_loader([2], edge_label_index=("author", "venue"))
 

@@ -71,16 +71,11 @@ def test_both_ids_mean_the_same_batches(kit, build, make):
             assert torch.equal(store.edge_index, parts(ranked)[1][r].edge_index)
 
 
-@pytest.mark.parametrize(
-    ("make", "context", "filter_per_worker"),
-    [
-        ("small_graph", "fork", True),
-        ("hetero_graph", "fork", True),
-        ("hetero_graph", "fork", False),
-        pytest.param("hetero_graph", "spawn", True, marks=pytest.mark.long),
-        pytest.param("small_graph", "spawn", False, marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.parametrize(("make", "context", "filter_per_worker"), [
+    ("small_graph", "fork", True), ("hetero_graph", "fork", True), ("hetero_graph", "fork", False),
+    pytest.param("hetero_graph", "spawn", True, marks=pytest.mark.long),
+    pytest.param("small_graph", "spawn", False, marks=pytest.mark.long),
+])  # fmt: skip
 def test_workers_make_the_same_batches(kit, build, make, context, filter_per_worker, capfd):
     layout = build(getattr(kit, make)(images=2, edge_ids=True))
     count = 2 if context == "fork" else 1  # one that is spawned imports torch for seconds

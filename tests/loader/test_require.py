@@ -11,14 +11,11 @@ from tiering.errors import CapabilityError
 PYG, DGL = ("torch_geometric", "pyg"), ("dgl", "dgl")
 
 
-@pytest.mark.parametrize(
-    ("installed", "words"),
-    [
-        (None, r"expected {package} .* or later: pip install 'tiering\[{extra}\]'; it is not installed"),
-        ("0.9.1", "expected {package} .* or later: .*; found 0.9.1"),
-        ("99.0+cu130", "{package} 99.0.cu130 is installed, but cannot be imported .no such library."),
-    ],
-)
+@pytest.mark.parametrize(("installed", "words"), [
+    (None, r"expected {package} .* or later: pip install 'tiering\[{extra}\]'; it is not installed"),
+    ("0.9.1", "expected {package} .* or later: .*; found 0.9.1"),
+    ("99.0+cu130", "{package} 99.0.cu130 is installed, but cannot be imported .no such library."),
+])  # fmt: skip
 @pytest.mark.parametrize(
     ("method", "of"),
     [("pyg_loader", PYG), ("pyg_link_loader", PYG), ("pyg_stores", PYG), ("pyg_sampler", PYG), ("dgl_loader", DGL)],

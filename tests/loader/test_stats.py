@@ -11,7 +11,7 @@ import pytest
 from tight_memory import tight_loader
 
 from tiering.loader.batches import pipeline
-from tiering.loader.stats import LoaderStats
+from tiering.loader.stats import Counters, LoaderStats, collect
 
 
 def test_rows_come_from_where_they_lay(kit: Any, build: Any) -> None:
@@ -40,6 +40,16 @@ def test_rows_held_in_memory_are_not_read(kit: Any, build: Any) -> None:
     assert stats.rows["read"] == stats.reads == stats.read_bytes == 0
     assert stats.rows["ssd"] > 0
     assert stats.buffer is None
+
+
+def test_rows_that_were_read_for_no_batch_are_not_among_those_served() -> None:
+    """Of an epoch that is broken off the buffer has read more than batches took."""
+    counters = Counters()
+    counters.add_tally([1, 2, 3, 4], row_bytes=8, gathers=1)
+    buffer = {"reads": 2, "read_bytes": 4096, "rows_read": 9, "wait_seconds": 0.0}
+    found = collect(pipeline.StageTimes(), {"node": counters.as_dict()}, buffer)
+    assert found.rows == {"gpu": 1, "peer": 2, "cpu": 3, "ssd": 0, "read": 4}
+    assert (found.bytes, found.read_per_used) == (80, 128.0)
 
 
 NONE = dict.fromkeys(("training", "setup", "sampling", "disk", "copying", "assembling", "conversion"), 0.0)

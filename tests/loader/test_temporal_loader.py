@@ -175,25 +175,15 @@ def test_links_in_time_without_reason(layouts):
     for words in ({"time": "when"}, {"link_time": np.zeros(3)}):
         with pytest.raises(InputError, match="link_time: expected with time, and time with link_time"):
             layouts["node"].link_loader(links=links_of(3), **words)
-    words = {
-        "links": links_of(2),
-        "negatives": 1.0,
-        "time": "when",
-        "link_time": np.array([0.5, -1.0]),
-        "batch_size": 2,
-    }
+    words = {"links": links_of(2), "negatives": 1.0, "time": "when", "link_time": np.array([0.5, -1.0])}
     with pytest.raises(InputError, match=r"negative 1 of the batch, at time -1\.0, no node"):
-        layouts["node"].link_loader(**words, shuffle=False)
+        layouts["node"].link_loader(**words, batch_size=2, shuffle=False)
 
 
 def test_pyg_links(layouts):
     pytest.importorskip("torch_geometric")
-    words = {
-        "edge_label_index": links_of(20),
-        "edge_label_time": np.full(20, 30),
-        "time_attr": "when",
-        "num_neighbors": [3],
-    }
+    words = {"edge_label_index": links_of(20), "edge_label_time": np.full(20, 30), "time_attr": "when"}
+    words |= {"num_neighbors": [3]}
     for data in layouts["edge"].pyg_link_loader(**words, neg_sampling="binary", batch_size=10):
         assert data.edge_label_time.tolist() == [30] * 20
         assert data.batch[data.edge_label_index].tolist() == [[*range(10)] * 2] * 2
@@ -215,11 +205,8 @@ def test_pygs_own_loaders_in_time(layouts):
         found = slice(data.batch_size, None)
         assert bool((own[data.n_id[found]] <= data.seed_time[data.batch[found]]).all())
     links = torch.from_numpy(links_of(20))
-    words = {
-        "edge_label_index": (None, links),
-        "edge_label_time": torch.full((20,), 0.6, dtype=torch.float64),
-        "batch_size": 20,
-    }
+    words = {"edge_label_index": (None, links), "batch_size": 20}
+    words["edge_label_time"] = torch.full((20,), 0.6, dtype=torch.float64)
     (data,) = LinkLoader(stores, sampler, neg_sampling="binary", **words)
     assert data.edge_label_time.tolist() == [0.6] * 40
     assert data.batch[data.edge_label_index].tolist() == [[*range(20)] * 2] * 2

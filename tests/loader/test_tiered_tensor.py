@@ -213,35 +213,32 @@ def test_ids_out_of_range(tmp_path, bad, order):
 FIVE = torch.zeros(5, 2)
 
 
-@pytest.mark.parametrize(
-    ("tensor", "options", "name", "message"),
-    [
-        ([[1.0]], {}, "tensor", "expected a torch tensor, NumPy array or memmap, found list"),
-        (np.ma.zeros((2, 2)), {}, "tensor", "expected a torch tensor, NumPy array or memmap, found MaskedArray"),
-        (torch.tensor(1.0), {}, "tensor", r"expected rows of at least one element, found shape \(\)"),
-        (torch.zeros(3, 0), {}, "tensor", r"expected rows of at least one element, found shape \(3, 0\)"),
-        (torch.zeros(6, 4)[:, :2], {}, "tensor", r"found one of shape \(6, 2\) .* pass a contiguous copy"),
-        (torch.zeros(6, 4).t(), {}, "tensor", "expected a contiguous one"),
-        (np.zeros((6, 4), order="F"), {}, "tensor", "expected a contiguous one"),
-        (torch.zeros(4, 4).to_sparse(), {}, "tensor", "expected a dense tensor, found a torch.sparse_coo one"),
-        (torch.zeros(2, 2, requires_grad=True), {}, "tensor", r"requires no gradient, .* pass tensor.detach\(\)"),
-        (torch.zeros(2, 2, dtype=torch.complex64).conj(), {}, "tensor", "a view that is conjugated or negated"),
-        (torch.zeros(2, 2, device="meta"), {}, "tensor", "expected one in host memory, or a memmap, found one on meta"),
-        (np.zeros((2, 2), ">f4"), {}, "tensor", "expected elements that torch has a type for, found >f4"),
-        (np.array([["a"]]), {}, "tensor", "expected elements that torch has a type for, found <U1"),
-        (FIVE, {"order": np.zeros(4)}, "order", r"a score for each of 5 rows, found shape \(4,\)"),
-        (FIVE, {"order": np.zeros((5, 1))}, "order", r"a score for each of 5 rows, found shape \(5, 1\)"),
-        (FIVE, {"order": ["a"] * 5}, "order", "expected real numbers, a score for each row, found <U1"),
-        (FIVE, {"order": np.zeros(5, complex)}, "order", "expected real numbers, .* found complex128"),
-        (FIVE, {"order": torch.zeros(5).to_sparse()}, "order", "expected a score for each row, found Tensor"),
-        (FIVE, {"order": np.array([0, 1, np.nan, 0, 0])}, "order", "expected numbers, found NaN as the score of row 2"),
-        (FIVE, {"gpu": "auto"}, "gpu", "expected a size such as 2GiB, or a share .*, found 'auto'"),
-        (FIVE, {"gpu": "7"}, "gpu", r"expected room for a row at least \(8 bytes\), found '7'"),
-        (FIVE, {"gpu": "many"}, "gpu", "expected a size"),
-        (FIVE, {"device": "gpu"}, "device", "expected cpu, cuda or cuda:N"),
-        (FIVE, {"threads": 0}, "threads", "expected 1 to 1024"),
-    ],
-)
+@pytest.mark.parametrize(("tensor", "options", "name", "message"), [
+    ([[1.0]], {}, "tensor", "expected a torch tensor, NumPy array or memmap, found list"),
+    (np.ma.zeros((2, 2)), {}, "tensor", "expected a torch tensor, NumPy array or memmap, found MaskedArray"),
+    (torch.tensor(1.0), {}, "tensor", r"expected rows of at least one element, found shape \(\)"),
+    (torch.zeros(3, 0), {}, "tensor", r"expected rows of at least one element, found shape \(3, 0\)"),
+    (torch.zeros(6, 4)[:, :2], {}, "tensor", r"found one of shape \(6, 2\) .* pass a contiguous copy"),
+    (torch.zeros(6, 4).t(), {}, "tensor", "expected a contiguous one"),
+    (np.zeros((6, 4), order="F"), {}, "tensor", "expected a contiguous one"),
+    (torch.zeros(4, 4).to_sparse(), {}, "tensor", "expected a dense tensor, found a torch.sparse_coo one"),
+    (torch.zeros(2, 2, requires_grad=True), {}, "tensor", r"requires no gradient, .* pass tensor.detach\(\)"),
+    (torch.zeros(2, 2, dtype=torch.complex64).conj(), {}, "tensor", "a view that is conjugated or negated"),
+    (torch.zeros(2, 2, device="meta"), {}, "tensor", "expected one in host memory, or a memmap, found one on meta"),
+    (np.zeros((2, 2), ">f4"), {}, "tensor", "expected elements that torch has a type for, found >f4"),
+    (np.array([["a"]]), {}, "tensor", "expected elements that torch has a type for, found <U1"),
+    (FIVE, {"order": np.zeros(4)}, "order", r"a score for each of 5 rows, found shape \(4,\)"),
+    (FIVE, {"order": np.zeros((5, 1))}, "order", r"a score for each of 5 rows, found shape \(5, 1\)"),
+    (FIVE, {"order": ["a"] * 5}, "order", "expected real numbers, a score for each row, found <U1"),
+    (FIVE, {"order": np.zeros(5, complex)}, "order", "expected real numbers, .* found complex128"),
+    (FIVE, {"order": torch.zeros(5).to_sparse()}, "order", "expected a score for each row, found Tensor"),
+    (FIVE, {"order": np.array([0, 1, np.nan, 0, 0])}, "order", "expected numbers, found NaN as the score of row 2"),
+    (FIVE, {"gpu": "auto"}, "gpu", "expected a size such as 2GiB, or a share .*, found 'auto'"),
+    (FIVE, {"gpu": "7"}, "gpu", r"expected room for a row at least \(8 bytes\), found '7'"),
+    (FIVE, {"gpu": "many"}, "gpu", "expected a size"),
+    (FIVE, {"device": "gpu"}, "device", "expected cpu, cuda or cuda:N"),
+    (FIVE, {"threads": 0}, "threads", "expected 1 to 1024"),
+])  # fmt: skip
 def test_arguments_that_are_refused(tensor, options, name, message):
     with pytest.raises(InputError, match=f"{name}: .*{message}"):
         tiering.tiered(tensor, **{"device": "cpu", **options})
@@ -357,22 +354,15 @@ NAN, FAR = torch.zeros(2, 9, 3), torch.zeros(2, 3)
 NAN[1, 7, 2], FAR[1, 2] = float("nan"), 1e5
 
 
-@pytest.mark.parametrize(
-    ("tensor", "dtype", "message"),
-    [
-        (NAN, "int8", "row 1, column 23 is nan, which int8 cannot hold; store the table as float32, float16 or bf"),
-        (
-            FAR,
-            "float16",
-            "row 1, column 2 is 100000, which float16 cannot hold; store the table as float32 or bfloat16",
-        ),
-        (FAR * 3.4e33, "bfloat16", "tiered tensor: column 2 has 3.4e.38, which bfloat16 rounds to infinity"),
-        (FAR.long() * 1000, "int8", "row 1, column 2 is 100000000, and codecs hold whole numbers up to 2.24"),
-        (FAR, "int4", "dtype: expected auto, float32, float16, bfloat16, float8_e4m3, int8, found 'int4'"),
-        (FAR.bool(), "int8", "dtype: int8 stores float16, .*, int64, found a tensor of bool"),
-        (FAR.to(torch.complex64), "float16", "found a tensor of complex64"),
-    ],
-)
+@pytest.mark.parametrize(("tensor", "dtype", "message"), [
+    (NAN, "int8", "row 1, column 23 is nan, which int8 cannot hold; store the table as float32, float16 or bf"),
+    (FAR, "float16", "row 1, column 2 is 100000, which float16 cannot hold; store the table as float32 or bfloat16"),
+    (FAR * 3.4e33, "bfloat16", "tiered tensor: column 2 has 3.4e.38, which bfloat16 rounds to infinity"),
+    (FAR.long() * 1000, "int8", "row 1, column 2 is 100000000, and codecs hold whole numbers up to 2.24"),
+    (FAR, "int4", "dtype: expected auto, float32, float16, bfloat16, float8_e4m3, int8, found 'int4'"),
+    (FAR.bool(), "int8", "dtype: int8 stores float16, .*, int64, found a tensor of bool"),
+    (FAR.to(torch.complex64), "float16", "found a tensor of complex64"),
+])  # fmt: skip
 def test_what_a_codec_cannot_store(monkeypatch, tensor, dtype, message):
     monkeypatch.setattr(source_module, "_ENCODED_BYTES", 1)
     with pytest.raises(InputError, match=message):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-import numpy as np
 import pytest
 
 from tiering.errors import InputError, MissingError
@@ -16,27 +15,11 @@ OPTIONS = {"epochs": 2, "hidden": 16, "fanouts": [5, 5], "batch_size": 64, "seed
     ("sampler", "fanouts"), [("replacement", [5, 5]), ("weighted", [5, 5]), ("pinsage", [5, 5]), ("ladies", [400, 400])]
 )
 def test_every_sampler_trains(kit, build, example, sampler, fanouts):
-    path = build(communities(kit)).path
+    path = build(kit.small_graph()).path
     options = {**OPTIONS, "epochs": 6, "sampler": sampler, "fanouts": fanouts}
     tiers, memory = (example.train(path, source=source, **options) for source in ("tiers", "memory"))
     assert tiers["batch_digest"] == memory["batch_digest"]
     assert tiers["test"] == memory["test"] > 0.6
-
-
-def communities(kit):
-    """600 nodes in 4 classes; features hint at the class, neighbours nearly always share it."""
-    rng = np.random.default_rng(0)
-    count, classes = 600, 4
-    labels = rng.integers(0, classes, count)
-    table = (rng.normal(size=(count, 16)) * 2 + np.eye(classes, 16)[labels]).astype(np.float32)
-    by_class = [np.flatnonzero(labels == c) for c in range(classes)]
-    dst = rng.integers(0, count, 6000)
-    src = np.array([rng.choice(by_class[labels[v]]) for v in dst])
-    ids = rng.permutation(count)
-    splits = {"train": ids[:300], "val": ids[300:400], "test": ids[400:]}
-    nodes = kit.Nodes(count, table, "float32", labels, splits, (60, 60, 100))
-    relation = ("node", "to", "node")
-    return kit.Dataset({"node": nodes}, {relation: (src, dst)}, {relation: rng.random(6000, np.float32)})
 
 
 def test_command_line(kit, build, example, capsys):

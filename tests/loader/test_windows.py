@@ -111,14 +111,15 @@ def test_windows_that_end_early_lose_no_batch(layout, options, exceed, monkeypat
     assert sorted(batch for window in exceed for batch in window) == list(range(len(loader)))
 
 
-@pytest.fixture
-def layout(kit, build):
-    return build(wide_graph(kit, images=2))
-
-
 def test_memory_that_holds_the_lists_is_used(layout, options):
     assert layout.loader(**options, features="memory").windows is None
     assert layout.loader(**options, memory=spare(1 << 30)).windows is None
+
+
+def test_windows_stay_where_memory_holds_the_rows_and_not_the_lists(layout, options, exceed, monkeypatch):
+    assert layout.loader(**options, memory=spare(1 << 30)).windows is None
+    monkeypatch.setattr("tiering.loader.memory.mapped_files", lambda graph: [("lists", range(1 << 40))])
+    assert layout.loader(**options, memory=spare(1 << 30)).windows is not None
 
 
 def test_links_and_single_batches(layout, options, request):

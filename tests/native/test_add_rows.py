@@ -63,25 +63,22 @@ def test_every_half_is_widened_as_numpy_widens_it():
     np.testing.assert_array_equal(total, (brains.astype(np.uint32) << 16).view(np.float32))
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"nodes": np.array([0, 2, 1, 2])}, r"nodes\[2\] is 1, behind 2: expected ascending nodes"),
-        ({"nodes": np.array([0, 1, 2, 3])}, r"nodes\[3\] is 3, outside the 3 nodes of total"),
-        ({"nodes": np.array([-1, 1, 2, 2])}, r"nodes\[0\] is -1, outside"),
-        ({"neighbours": np.array([0, 5, 1, 1])}, r"neighbours\[1\] is 5, outside the table's 5 rows"),
-        ({"neighbours": np.array([0, 1, 1, -7])}, r"neighbours\[3\] is -7, outside"),
-        ({"neighbours": np.zeros(3, np.int64)}, "neighbours: expected one for each of 4 nodes, found 3"),
-        ({"neighbours": np.zeros(4, np.int32)}, "neighbours: expected ids as wide as those of nodes"),
-        ({"rows": np.zeros((5, 2), np.int16)}, "rows: expected C-contiguous 2-D array of float16.* found int16"),
-        ({"rows": np.zeros((2, 5), np.float16).T}, "rows: expected C-contiguous"),
-        ({"rows": np.zeros(21, np.uint8)[1:].view(np.float16).reshape(5, 2)}, "rows: .* aligned"),
-        ({"total": np.zeros((3, 3), np.float32)}, "total: expected sums of 2 entries as rows have, found 3"),
-        ({"total": np.zeros((3, 2), np.float64)}, "total: .* 2-D float32 array, aligned, found float64"),
-        ({"degree": np.zeros(4, np.int64)}, "degree: expected one for each of 3 nodes of total, found 4"),
-        ({"threads": 0}, "threads: expected at least 1"),
-    ],
-)
+@pytest.mark.parametrize(("change", "message"), [
+    ({"nodes": np.array([0, 2, 1, 2])}, r"nodes\[2\] is 1, behind 2: expected ascending nodes"),
+    ({"nodes": np.array([0, 1, 2, 3])}, r"nodes\[3\] is 3, outside the 3 nodes of total"),
+    ({"nodes": np.array([-1, 1, 2, 2])}, r"nodes\[0\] is -1, outside"),
+    ({"neighbours": np.array([0, 5, 1, 1])}, r"neighbours\[1\] is 5, outside the table's 5 rows"),
+    ({"neighbours": np.array([0, 1, 1, -7])}, r"neighbours\[3\] is -7, outside"),
+    ({"neighbours": np.zeros(3, np.int64)}, "neighbours: expected one for each of 4 nodes, found 3"),
+    ({"neighbours": np.zeros(4, np.int32)}, "neighbours: expected ids as wide as those of nodes"),
+    ({"rows": np.zeros((5, 2), np.int16)}, "rows: expected C-contiguous 2-D array of float16.* found int16"),
+    ({"rows": np.zeros((2, 5), np.float16).T}, "rows: expected C-contiguous"),
+    ({"rows": np.zeros(21, np.uint8)[1:].view(np.float16).reshape(5, 2)}, "rows: .* aligned"),
+    ({"total": np.zeros((3, 3), np.float32)}, "total: expected sums of 2 entries as rows have, found 3"),
+    ({"total": np.zeros((3, 2), np.float64)}, "total: .* 2-D float32 array, aligned, found float64"),
+    ({"degree": np.zeros(4, np.int64)}, "degree: expected one for each of 3 nodes of total, found 4"),
+    ({"threads": 0}, "threads: expected at least 1"),
+])  # fmt: skip
 def test_what_is_wrong_is_refused_and_nothing_added(change, message):
     given = {
         "rows": np.ones((5, 2), np.float16), "nodes": np.array([0, 1, 2, 2]), "neighbours": np.array([0, 1, 2, 3]),

@@ -32,16 +32,13 @@ def test_out_degrees(edges):
         np.testing.assert_array_equal(native.out_degrees(src, num_src, threads), np.bincount(src, minlength=num_src))
 
 
-@pytest.mark.parametrize(
-    ("indptr", "indices", "message"),
-    [
-        ([1, 2], [0, 0], r"indptr begins with 1, expected 0"),
-        ([0, 2, 1, 3], [0, 0, 0], "indptr falls from 2 at 1 to 1 at 2"),
-        ([0, 2], [0, 0, 0], "indptr ends at 2 but there are 3 indices"),
-        ([0, 2], [0, 7], r"indices\[1\] is 7, outside 0\.\.2"),
-        ([], [], "indptr: expected one entry more than there are columns"),
-    ],
-)
+@pytest.mark.parametrize(("indptr", "indices", "message"), [
+    ([1, 2], [0, 0], r"indptr begins with 1, expected 0"),
+    ([0, 2, 1, 3], [0, 0, 0], "indptr falls from 2 at 1 to 1 at 2"),
+    ([0, 2], [0, 0, 0], "indptr ends at 2 but there are 3 indices"),
+    ([0, 2], [0, 7], r"indices\[1\] is 7, outside 0\.\.2"),
+    ([], [], "indptr: expected one entry more than there are columns"),
+])  # fmt: skip
 def test_damaged_adjacency_is_named(indptr, indices, message):
     with pytest.raises(ValueError, match=message):
         native.check_csc(np.array(indptr, np.int64), np.array(indices, np.int64), 3, 2)

@@ -78,11 +78,9 @@ def random_relation(num_nodes: list[int], types: tuple[int, int], edges: int, ra
 @pytest.mark.slow
 @settings(max_examples=40)
 @given(
-    st.lists(st.integers(0, 60), min_size=1, max_size=3),
-    st.lists(st.integers(0, 300), min_size=1, max_size=4),
-    st.integers(1, 4),
-    st.integers(0, 2**32 - 1),
-)
+    st.lists(st.integers(0, 60), min_size=1, max_size=3), st.lists(st.integers(0, 300), min_size=1, max_size=4),
+    st.integers(1, 4), st.integers(0, 2**32 - 1),
+)  # fmt: skip
 def test_agrees_with_the_recursion(num_nodes, edges, hops, seed):
     random = np.random.default_rng(seed)
     types = random.integers(0, len(num_nodes), (len(edges), 2)).tolist()
@@ -130,22 +128,18 @@ def test_certainty_is_exact_and_what_nothing_reaches_is_zero():
         assert found.tolist() == reached.astype(float).tolist()
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"p0": [np.zeros(3, np.float32)]}, "p0: expected contiguous 1-D float64 array, found float32 array"),
-        ({"p0": [np.zeros(2)]}, "node type 0: p0 needs 3 values"),
-        ({"p0": []}, "p0 needs one vector per node type: 1"),
-        ({"p0": [np.array([0, 0, 1.25])]}, r"node type 0: p0\[2\] is 1.25"),
-        ({"p0": [np.array([0, np.nan, 0])]}, r"node type 0: p0\[1\] is -?nan"),
-        ({"fanouts": [[1, 1]]}, "fanouts: one entry per relation in every hop"),
-        ({"fanouts": [[-2]]}, "fanouts: expected -1 or more, found -2"),
-        ({"frontier": "both"}, "frontier: expected all or new, found both"),
-        ({"threads": 0}, "threads: expected at least 1, found 0"),
-        ({"relations": [(0, 2, np.zeros(4, np.int64), np.zeros(0, np.int32))]}, "names a node type outside"),
-        ({"relations": [(0, 0, np.array([0, 0, 0, 1]), np.array([3], np.int32))]}, r"indices\[0\] is 3, outside"),
-    ],
-)
+@pytest.mark.parametrize(("change", "message"), [
+    ({"p0": [np.zeros(3, np.float32)]}, "p0: expected contiguous 1-D float64 array, found float32 array"),
+    ({"p0": [np.zeros(2)]}, "node type 0: p0 needs 3 values"), ({"p0": []}, "p0 needs one vector per node type: 1"),
+    ({"p0": [np.array([0, 0, 1.25])]}, r"node type 0: p0\[2\] is 1.25"),
+    ({"p0": [np.array([0, np.nan, 0])]}, r"node type 0: p0\[1\] is -?nan"),
+    ({"fanouts": [[1, 1]]}, "fanouts: one entry per relation in every hop"),
+    ({"fanouts": [[-2]]}, "fanouts: expected -1 or more, found -2"),
+    ({"frontier": "both"}, "frontier: expected all or new, found both"),
+    ({"threads": 0}, "threads: expected at least 1, found 0"),
+    ({"relations": [(0, 2, np.zeros(4, np.int64), np.zeros(0, np.int32))]}, "names a node type outside"),
+    ({"relations": [(0, 0, np.array([0, 0, 0, 1]), np.array([3], np.int32))]}, r"indices\[0\] is 3, outside"),
+])  # fmt: skip
 def test_what_does_not_fit_is_named(change, message):
     arguments: dict[str, Any] = {
         "relations": [(0, 0, np.zeros(4, np.int64), np.zeros(0, np.int32))],

@@ -136,23 +136,19 @@ def test_rows_that_no_table_has(bad):
         simulated(one_table(5), {512: 5}, 1, 0, [[1], bad])
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"tables": []}, "tables: expected at least one"),
-        ({"tables": [(5, 512, 4, 512, 8), (5, 512, 0, 512, 8)]}, "in the order of their units"),
-        ({"tables": [(9, 512, 0, 512, 8), (5, 512, 1, 512, 8)]}, "in the order of their units"),
-        ({"tables": [(5, 512, 0, 256, 8)]}, "do not fit together"),
-        ({"tables": [(5, 512, 0, 512, 9)]}, "do not fit together"),
-        ({"tables": [(1 << 32, 512, 0, 512, 8)]}, "takes less than 2"),
-        ({"shape": (4096, 0)}, "do not fit together"),
-        ({"num_images": 0}, "do not fit together"),
-        ({"pools": [(40, 5)]}, "pools: expected one for rows of 512 bytes"),
-        ({"pools": [(512, -1)]}, "slots"),
-        ({"window": 0}, "window: expected at least 1 batch, found 0"),
-        ({"horizon": -1}, "horizon: expected 0 or more batches, found -1"),
-    ],
-)
+@pytest.mark.parametrize(("change", "words"), [
+    ({"tables": []}, "tables: expected at least one"),
+    ({"tables": [(5, 512, 4, 512, 8), (5, 512, 0, 512, 8)]}, "in the order of their units"),
+    ({"tables": [(9, 512, 0, 512, 8), (5, 512, 1, 512, 8)]}, "in the order of their units"),
+    ({"tables": [(5, 512, 0, 256, 8)]}, "do not fit together"),
+    ({"tables": [(5, 512, 0, 512, 9)]}, "do not fit together"),
+    ({"tables": [(1 << 32, 512, 0, 512, 8)]}, "takes less than 2"),
+    ({"shape": (4096, 0)}, "do not fit together"), ({"num_images": 0}, "do not fit together"),
+    ({"pools": [(40, 5)]}, "pools: expected one for rows of 512 bytes"),
+    ({"pools": [(512, -1)]}, "slots"),
+    ({"window": 0}, "window: expected at least 1 batch, found 0"),
+    ({"horizon": -1}, "horizon: expected 0 or more batches, found -1"),
+])  # fmt: skip
 def test_plans_that_make_no_sense(change, words):
     given = {
         "tables": one_table(5).core, "shape": (4096, 4096), "num_images": 1, "pools": [(512, 5)], "window": 1,

@@ -31,16 +31,13 @@ def test_stops_at_the_tolerance():
     np.testing.assert_array_equal(scores[0], again[0])
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"start": [np.ones(3, np.float32)]}, "start: expected contiguous 1-D float64 array, found float32 array"),
-        ({"start": [np.ones(4)]}, "node type 0: start and teleport need 3 values"),
-        ({"num_nodes": [4], "start": [np.ones(4)], "teleport": [np.ones(4)]}, "a relation has 3 columns"),
-        ({"threads": 0}, "threads: expected at least 1, found 0"),
-        ({"relations": [(0, 1, np.zeros(4, np.int64), np.zeros(0, np.int32))]}, "names a node type outside"),
-    ],
-)
+@pytest.mark.parametrize(("change", "message"), [
+    ({"start": [np.ones(3, np.float32)]}, "start: expected contiguous 1-D float64 array, found float32 array"),
+    ({"start": [np.ones(4)]}, "node type 0: start and teleport need 3 values"),
+    ({"num_nodes": [4], "start": [np.ones(4)], "teleport": [np.ones(4)]}, "a relation has 3 columns"),
+    ({"threads": 0}, "threads: expected at least 1, found 0"),
+    ({"relations": [(0, 1, np.zeros(4, np.int64), np.zeros(0, np.int32))]}, "names a node type outside"),
+])  # fmt: skip
 def test_what_does_not_fit_is_named(change, message):
     arguments: dict[str, Any] = {
         "relations": [(0, 0, np.zeros(4, np.int64), np.zeros(0, np.int32))],

@@ -52,17 +52,10 @@ def works(draw: st.DrawFn) -> tuple[Striped, int, list[Batch]]:
 
 @settings(max_examples=60)
 @given(
-    work=works(),
-    engine=st.sampled_from(ENGINES),
-    direct=st.sampled_from(["auto", "off"]),
-    depth=st.integers(1, 8),
-    window=st.integers(1, 5),
-    horizon=st.integers(0, 5),
-    gap=st.sampled_from([0, 4096, 100_000]),
-    max_read=st.sampled_from([512, 8192, 256 << 10]),
-    spare=st.integers(0, 20),
-    upto=st.integers(0, 12),
-)
+    work=works(), engine=st.sampled_from(ENGINES), direct=st.sampled_from(["auto", "off"]), depth=st.integers(1, 8),
+    window=st.integers(1, 5), horizon=st.integers(0, 5), gap=st.sampled_from([0, 4096, 100_000]),
+    max_read=st.sampled_from([512, 8192, 256 << 10]), spare=st.integers(0, 20), upto=st.integers(0, 12),
+)  # fmt: skip
 def test_every_batch_gets_its_rows(
     tmp_path_factory, work, engine, direct, depth, window, horizon, gap, max_read, spare, upto
 ):

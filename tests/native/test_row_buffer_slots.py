@@ -132,15 +132,12 @@ def test_a_part_whose_slots_another_one_holds_is_waited_for(rows):
         within(60, work)
 
 
-@pytest.mark.parametrize(
-    ("ids", "sizes", "message"),
-    [
-        ([[5, 6], [], []], [2, 0, 0], "ids: expected those that the batch was planned with"),
-        ([[5, 6, 7, 8], [], []], [4, 0, 0], "ids: expected those that the batch was planned with"),
-        ([[5, 6, 7], [], []], [2, 0, 0], "outs: expected as many slots as ids"),
-        ([[5, 6, 7], []], [3, 0], "ids, outs: expected 3 of each"),
-    ],
-)
+@pytest.mark.parametrize(("ids", "sizes", "message"), [
+    ([[5, 6], [], []], [2, 0, 0], "ids: expected those that the batch was planned with"),
+    ([[5, 6, 7, 8], [], []], [4, 0, 0], "ids: expected those that the batch was planned with"),
+    ([[5, 6, 7], [], []], [2, 0, 0], "outs: expected as many slots as ids"),
+    ([[5, 6, 7], []], [3, 0], "ids, outs: expected 3 of each"),
+])  # fmt: skip
 def test_slots_of_other_ids_are_refused(rows, ids, sizes, message):
     batch: Batch = [[5, 6, 7], [], []]
     buffer = rows.buffer(whole(rows, [batch]))

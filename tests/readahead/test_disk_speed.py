@@ -154,19 +154,15 @@ def test_a_read_that_ends_early_is_refused(image):
         large_reads([str(image)], 4 * image.stat().st_size, 0.01)
 
 
-@pytest.mark.parametrize(
-    ("asked", "speed", "drives", "depth", "share", "words"),
-    [
-        ("auto", (7e5, 6e9, 324e-6), 1, 227, 1.0, "700,000 reads/s x 324 us = 227 for each of 1"),
-        (128, (7e5, 6e9, 324e-6), 1, 128, 0.564, "asked for"),
-        ("auto", (2.8e6, 6e9, 324e-6), 4, 227, 1.0, "= 227 for each of 4"),
-        ("auto", (1e5, 6e9, 1e-4), 1, 128, 1.0, "= 10 for each of 1, at least 128"),
-        ("auto", (2e6, 6e9, 4e-4), 1, 256, 0.32, "= 800 for each of 1, at most 256"),
-        ("auto", (7e5, 6e9), 1, 128, None, "the default, because the latency of the disks is not known"),
-        ("auto", None, 2, 128, None, "the default"),
-        (7, None, 2, 7, None, "asked for"),
-    ],
-)
+@pytest.mark.parametrize(("asked", "speed", "drives", "depth", "share", "words"), [
+    ("auto", (7e5, 6e9, 324e-6), 1, 227, 1.0, "700,000 reads/s x 324 us = 227 for each of 1"),
+    (128, (7e5, 6e9, 324e-6), 1, 128, 0.564, "asked for"),
+    ("auto", (2.8e6, 6e9, 324e-6), 4, 227, 1.0, "= 227 for each of 4"),
+    ("auto", (1e5, 6e9, 1e-4), 1, 128, 1.0, "= 10 for each of 1, at least 128"),
+    ("auto", (2e6, 6e9, 4e-4), 1, 256, 0.32, "= 800 for each of 1, at most 256"),
+    ("auto", (7e5, 6e9), 1, 128, None, "the default, because the latency of the disks is not known"),
+    ("auto", None, 2, 128, None, "the default"), (7, None, 2, 7, None, "asked for"),
+])  # fmt: skip
 def test_reads_in_flight_follow_from_latency_and_rate(asked, speed, drives, depth, share, words):
     found = QueueDepth.choose(asked, None if speed is None else DiskSpeed(*speed), drives)
     assert found.depth == depth and words in found.reason

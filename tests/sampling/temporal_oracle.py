@@ -1,4 +1,4 @@
-"""A slow judge of disjoint, temporal, induced and two-way batches: one entry at a time, by Python's comparisons."""
+"""A slow, obvious judge of batches of neighbors, in time, disjoint and induced too: one entry at a time, in Python."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ class Rules:
 
 def visible(graph, relation, node, rules, instance):
     """The positions that an instance sees in the list of a node."""
-    (indptr, _), times = graph.csc(relation), graph.times(relation)
+    (indptr, _), times = graph.csc(relation), graph.times(relation) if rules.clocks else None
     places = list(range(indptr[node], indptr[node + 1]))
-    if times is None or not rules.clocks:
+    if times is None:
         return places
     now, window = rules.clocks[instance], rules.window
     return [p for p in places if times[p] <= now and (window is None or now - times[p].item() <= window)]
@@ -61,7 +61,7 @@ def visible(graph, relation, node, rules, instance):
 
 def check_draw(graph, relation, seen, fanout, rules, drawn):
     """How many of the next positions `drawn` one frontier node took; asserts that chance may have."""
-    newest = rules.strategy == "last" and graph.times(relation) is not None and bool(rules.clocks)
+    newest = rules.strategy == "last" and bool(rules.clocks) and graph.times(relation) is not None
     if newest and fanout >= 0:
         seen = seen[max(0, len(seen) - fanout) :]
     if rules.rule == "replacement" and fanout > 0:
@@ -69,11 +69,12 @@ def check_draw(graph, relation, seen, fanout, rules, drawn):
         assert len(taken) == (fanout if seen else 0)
         assert set(taken) <= set(seen)
         return len(taken)
-    count = len(seen) if fanout < 0 else min(fanout, len(seen))
+    may = [p for p in seen if rules.rule != "weighted" or graph.edge_data(relation)["weight"][p] > 0]
+    count = len(may) if fanout < 0 else min(fanout, len(may))
     taken = drawn[:count]
-    assert len(set(taken)) == count and set(taken) <= set(seen)
-    if count == len(seen):
-        assert taken == seen
+    assert len(set(taken)) == count and set(taken) <= set(may)
+    if fanout < 0 or fanout >= len(seen):
+        assert taken == may, "a list that is taken whole comes in its own order"
     return count
 
 
@@ -93,6 +94,7 @@ def judge(graph, batch, seeds, rules):
         for node in seeds.get(node_type, ()):
             number(node_type, sum(map(len, nodes.values())), int(node))
     known = dict.fromkeys(nodes, 0)
+    assert len(batch.hops) == len(rules.fanouts)
     for hop, fanouts in enumerate(rules.fanouts):
         assert batch.num_nodes[hop] == {t: len(v) for t, v in nodes.items()}
         first = known if rules.frontier == "new" else dict.fromkeys(known, 0)
@@ -103,12 +105,12 @@ def judge(graph, batch, seeds, rules):
             for local in range(first[relation[2]], known[relation[2]]):
                 instance = label[relation[2]][local]
                 seen = visible(graph, relation, nodes[relation[2]][local], rules, instance)
-                count = check_draw(graph, relation, seen, fanout, rules, drawn[at:])
+                count = check_draw(graph, relation, seen, fanout, rules, drawn[at : at + max(fanout, len(seen))])
                 assert edges.dst[at : at + count].tolist() == [local] * count
                 for k in range(at, at + count):
                     assert edges.src[k] == number(relation[0], instance, int(indices[drawn[k]]))
                 at += count
-            assert at == len(drawn)
+            assert at == len(drawn) == edges.src.size == edges.dst.size
     assert batch.num_nodes[-1] == {t: len(v) for t, v in nodes.items()}
     assert {t: v.tolist() for t, v in batch.nodes.items()} == nodes
     if rules.instances:

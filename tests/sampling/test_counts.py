@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import plain_walks
 import pytest
-from toy_graphs import HOMOGENEOUS, ToyGraph, random_graph, relabelled, weighted_graph
+from toy_graphs import HOMOGENEOUS, ToyGraph, random_graph, relabelled, weighted_graph, widened
 
 from tiering.errors import InputError
 from tiering.sampling import AccessCounts, EpochPlan, NeighborSampler, SamplingOptions, make_sampler
@@ -30,7 +30,7 @@ def graph(kind):
         src, dst = (np.floor(NODES[t] * rng.random(size) ** 1.5) for t in (relation[0], relation[2]))
         edges[relation], weights[relation] = np.stack([src, dst]), rng.random(size) * (rng.random(size) > 0.2)
     plain = ToyGraph(NODES, edges, weights=weights)
-    return relabelled(plain, {t: rng.permutation(n).astype(np.int32) for t, n in NODES.items()})
+    return widened(relabelled(plain, {t: rng.permutation(n).astype(np.int32) for t, n in NODES.items()}))
 
 
 def made(kind, name, frontier):
@@ -134,18 +134,13 @@ def sampler():
     return NeighborSampler(random_graph(20, 100), [2, 2])
 
 
-@pytest.mark.parametrize(
-    ("counter", "words"),
-    [
-        (np.zeros(20, np.int32), "int64 array of shape .20,., found int32"),
-        (np.zeros(20), "found float64"),
-        (np.zeros(19, np.int64), r"found int64 of shape \(19,\)"),
-        (np.zeros((20, 2), np.int64)[:, 0], r"strides \(16,\)"),
-        (np.zeros(40, np.int64)[::-2], r"strides \(-16,\)"),
-        (np.broadcast_to(np.int64(0), (20,)), "contiguous"),
-        (np.frombuffer(bytes(160), np.int64), "of shape .*, read-only"),
-    ],
-)
+@pytest.mark.parametrize(("counter", "words"), [
+    (np.zeros(20, np.int32), "int64 array of shape .20,., found int32"),
+    (np.zeros(20), "found float64"), (np.zeros(19, np.int64), r"found int64 of shape \(19,\)"),
+    (np.zeros((20, 2), np.int64)[:, 0], r"strides \(16,\)"), (np.zeros(40, np.int64)[::-2], r"strides \(-16,\)"),
+    (np.broadcast_to(np.int64(0), (20,)), "contiguous"),
+    (np.frombuffer(bytes(160), np.int64), "of shape .*, read-only"),
+])  # fmt: skip
 def test_counters_that_the_counts_would_miss(sampler, counter, words):
     """Each of these would be converted on the way, and the counts lost with the copy."""
     plan = sampler.batches(np.arange(20), 5, 0)

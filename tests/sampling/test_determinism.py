@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from toy_graphs import flat, homogeneous, random_graph
+from toy_graphs import HOMOGENEOUS, flat, homogeneous, random_graph
 
-from tiering.sampling import NeighborSampler, batches, epoch_order
+from tiering.sampling import LayerSampler, NeighborSampler, RandomWalkSampler, batches, epoch_order
 
 
 @pytest.fixture(scope="module")
@@ -23,16 +23,27 @@ def test_every_part_of_the_key_matters(graph):
     assert draw(epoch=1) == drawn[2]
 
 
-def test_golden_batch():
+def test_golden_batches():
     """Fixed bytes: a change here changes every user's batches and belongs into the changelog."""
-    places = np.arange(160)
+    places, key = np.arange(160), {"epoch": 1, "batch": 2}
     graph = homogeneous(20, np.stack([(places * 7 + places**2) % 20, places // 8]))
-    batch = NeighborSampler(graph, [3, 2], seed=42).sample([7, 3, 7], epoch=1, batch=2, positions=True)
-    edges = [hop[graph.relations[0]] for hop in batch.hops]
+    batch = NeighborSampler(graph, [3, 2], seed=42).sample([7, 3, 7], positions=True, **key)
     assert batch.nodes["node"].tolist() == [7, 3, 10, 8, 0, 18, 4]
-    assert edges[0].positions.tolist() == [58, 57, 63, 28, 30, 25]
-    assert edges[1].positions.tolist() == [58, 61, 26, 27, 85, 87, 64, 66, 3, 4]
+    assert [hop[HOMOGENEOUS].positions.tolist() for hop in batch.hops] == [
+        [58, 57, 63, 28, 30, 25], [58, 61, 26, 27, 85, 87, 64, 66, 3, 4]
+    ]  # fmt: skip
     assert epoch_order(10, 42, 1).tolist() == [6, 7, 2, 0, 8, 4, 9, 1, 5, 3]
+    batch = LayerSampler(graph, [4, 3], seed=42).sample([7, 3], positions=True, **key)
+    edges = batch.hops[0][HOMOGENEOUS]
+    assert batch.nodes["node"].tolist() == [7, 3, 8, 10, 0, 18, 14]
+    assert edges.positions.tolist() == [56, 57, 58, 60, 61, 62, 63, 25, 26, 27, 28, 30, 31]
+    a, b, c, d = 0x3E17B426, 0x3DE38E39, 0x3E430C31, 0x3E124925
+    assert edges.weights.view(np.uint32).tolist() == [a, a, a, a, a, b, a, c, d, d, c, c, d]
+    batch = RandomWalkSampler(graph, [2, 2], num_walks=10, seed=42).sample([7, 3], **key)
+    assert batch.nodes["node"].tolist() == [7, 3, 8, 10, 18, 4]
+    assert [hop[HOMOGENEOUS].weights.tolist() for hop in batch.hops] == [
+        [6, 4, 7, 4], [3, 3, 6, 3, 5, 4, 7, 3, 6, 4, 7, 3]
+    ]  # fmt: skip
 
 
 def test_epoch_order():

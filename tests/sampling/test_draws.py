@@ -93,13 +93,9 @@ def test_hops_and_relations_draw_independently(rule):
 
 
 WEIGHTS = {
-    "skewed": [1.0, 2.0, 4.0, 8.0, 16.0],
-    "equal": [0.3, 0.3, 0.3, 0.3],
-    "with zeros": [0.0, 5.0, 0.0, 1.0, 2.0, 0.0],
-    "one heavy": [1.0, 1.0, 1e6, 2.0],
-    "tiny": [3e-310, 1e-310, 2e-310],
-    "vast": [3e307, 1e307, 2e307],
-}
+    "skewed": [1.0, 2.0, 4.0, 8.0, 16.0], "equal": [0.3, 0.3, 0.3, 0.3], "with zeros": [0.0, 5.0, 0.0, 1.0, 2.0, 0.0],
+    "one heavy": [1.0, 1.0, 1e6, 2.0], "tiny": [3e-310, 1e-310, 2e-310], "vast": [3e307, 1e307, 2e307],
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("fanout", [1, 2, 3])

@@ -103,7 +103,7 @@ def test_years_and_months_are_the_calendars(year, month, target, unit):
 def test_a_seed_time_outside_the_unit_is_no_leak():
     """1600 saw the edges of 2020, 2300 none: both wrapped around."""
     times = np.array(["2020-01-01", "2021-01-01", "2022-01-01"], "M8[ns]").view(np.int64)
-    for date in ("1600-01-01", "2300-01-01"):
+    for date in ("1600-01-01", "2300-01-01", "NaT"):
         with pytest.raises(InputError, match=f"entry 1 is {date}; the graph's times are datetime64"):
             seen(times, "ns", np.array(["2021-01-01", date], "M8[D]"), count=2)
     assert seen(times, "ns", np.array(["1700-01-01"], "M8[D]")) == []

@@ -129,15 +129,11 @@ def test_the_last_batch_may_be_left_out():
         LinkPlan(links, 26, 0, drop_last=True)
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"mode": "both"}, "binary or triplet, found 'both'"),
-        ({"amount": 0}, "more than 0, found 0"),
-        ({"amount": float("nan")}, "more than 0, found nan"),
-        ({"mode": "triplet", "amount": 1.5}, "whole number for each link, found 1.5"),
-    ],
-)
+@pytest.mark.parametrize(("options", "words"), [
+    ({"mode": "both"}, "binary or triplet, found 'both'"), ({"amount": 0}, "more than 0, found 0"),
+    ({"amount": float("nan")}, "more than 0, found nan"),
+    ({"mode": "triplet", "amount": 1.5}, "whole number for each link, found 1.5"),
+])  # fmt: skip
 def test_negatives_that_make_no_sense(options, words):
     with pytest.raises(InputError, match=words):
         Negatives(**options)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from toy_graphs import HOMOGENEOUS, ToyGraph, homogeneous, weighted_graph, widened
+from toy_graphs import HOMOGENEOUS, ToyGraph, homogeneous
 
 from tiering.errors import InputError
 from tiering.sampling import SamplingOptions, make_sampler
@@ -58,25 +58,6 @@ def test_a_type_that_nothing_reaches(name):
     counts = sampler.count_accesses(sampler.batches({"paper": np.arange(4)}, 2, 0))
     assert not counts.features["author"].any() and not counts.features["topic"].any()
     assert not counts.adjacency[BY].any() and counts.adjacency[CITES].any()
-
-
-@every
-@pytest.mark.parametrize("frontier", ["all", "new"])
-def test_wide_indices_give_the_same_batches(name, frontier):
-    graph = weighted_graph(300, 3000, seed=2)
-    narrow, wide = make(graph, name, frontier=frontier), make(widened(graph), name, frontier=frontier)
-    assert widened(graph).csc(HOMOGENEOUS)[1].dtype == np.int64
-    for b in range(3):
-        seeds = np.arange(20 * b, 20 * b + 20)
-        ours, theirs = (s.sample(seeds, batch=b) for s in (narrow, wide))
-        assert ours.nodes["node"].tolist() == theirs.nodes["node"].tolist()
-        for a, c in zip(ours.hops, theirs.hops, strict=True):
-            assert a[HOMOGENEOUS].src.tolist() == c[HOMOGENEOUS].src.tolist()
-            assert (a[HOMOGENEOUS].weights is None) == (c[HOMOGENEOUS].weights is None)
-    plan = narrow.batches(np.arange(300), 60, 0)
-    a, c = narrow.count_accesses(plan), wide.count_accesses(plan)
-    assert a.features["node"].tolist() == c.features["node"].tolist()
-    assert a.adjacency[HOMOGENEOUS].tolist() == c.adjacency[HOMOGENEOUS].tolist()
 
 
 @every

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from toy_graphs import HOMOGENEOUS, ToyGraph, flat, homogeneous, weighted_graph
 
+from tiering import sampling
 from tiering.errors import InputError
 from tiering.sampling import SAMPLERS, LayerSampler, NeighborSampler, RandomWalkSampler, SamplingOptions, make_sampler
 
@@ -76,74 +77,57 @@ def test_options_of_pinsage_arrive():
     assert made.edge_relations == [("paper", "writes/by", "paper"), CITES]
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"sampler": "unifrom"}, "sampler: expected one of uniform, replacement, weighted, full, pinsage, ladies, fou"),
-        ({"sampler": ["uniform"]}, r"found \['uniform'\]"),
-        ({"frontier": "old"}, "frontier: expected 'all' or 'new', found 'old'"),
-        ({"frontier": np.array(["all", "new"])}, "frontier: expected 'all' or 'new'"),
-        ({"batch_size": 0}, "batch size: expected a whole number, 1 or more, found 0"),
-        ({"batch_size": 2.5}, "found 2.5"),
-        ({"batch_size": True}, "found True"),
-        ({"seed": -1}, r"seed: expected a whole number from 0 to 2\^64 - 1, found -1"),
-        ({"seed": 2**64}, "found 18446744073709551616"),
-        ({"seed": "x"}, "found 'x'"),
-    ],
-)
+@pytest.mark.parametrize(("options", "words"), [
+    ({"sampler": "unifrom"}, "sampler: expected one of uniform, replacement, weighted, full, pinsage, ladies, fou"),
+    ({"sampler": ["uniform"]}, r"found \['uniform'\]"),
+    ({"frontier": "old"}, "frontier: expected 'all' or 'new', found 'old'"),
+    ({"frontier": np.array(["all", "new"])}, "frontier: expected 'all' or 'new'"),
+    ({"batch_size": 0}, "batch size: expected a whole number, 1 or more, found 0"),
+    ({"batch_size": 2.5}, "found 2.5"), ({"batch_size": True}, "found True"),
+    ({"seed": -1}, r"seed: expected a whole number from 0 to 2\^64 - 1, found -1"),
+    ({"seed": 2**64}, "found 18446744073709551616"), ({"seed": "x"}, "found 'x'"),
+])  # fmt: skip
 def test_options_that_make_no_sense(options, words):
     with pytest.raises(InputError, match=words):
         SamplingOptions([2], **options)
 
 
 @pytest.mark.parametrize("name", ["uniform", "replacement", "weighted", "pinsage", "ladies"])
-@pytest.mark.parametrize(
-    ("fanouts", "words"),
-    [
-        ([], "fanouts: expected one entry per hop"),
-        (5, "expected one entry per hop"),
-        ([0], "fanouts: each entry is at least 1, or -1 for all neighbours, and below .*; found 0"),
-        ([3, -2], "fanouts: .* found -2"),
-        ([None], "whole numbers .*, found None"),
-        ([2**31], "found 2147483648"),
-        ([2**200], "found a number of 201 bits"),
-        ([3, {}], "fanouts: a hop has no relations; expected such as cites=10,writes=5"),
-        (
-            [3, {"writes": 1}],
-            "hop 1: (expected a number for each of 3 relations, none for .*; give 0|no single relation)",
-        ),
-        ([3, {"sites": 2}], "fanouts of hop 1: no single relation 'sites'; relations: "),
-        ([{"cites": 2, CITES: 3}], "relation paper:cites:paper comes twice"),
-        ([{"cites": -3}], "fanouts of cites: each entry is at least 0, or -1 for all neighbours, .* found -3"),
-    ],
-)
+@pytest.mark.parametrize(("fanouts", "words"), [
+    ([], "fanouts: expected one entry per hop"), (5, "expected one entry per hop"),
+    ([0], "fanouts: each entry is at least 1, or -1 for all neighbours, and below .*; found 0"),
+    ([3, -2], "fanouts: .* found -2"), ([None], "whole numbers .*, found None"), ([2**31], "found 2147483648"),
+    ([2**200], "found a number of 201 bits"),
+    ([3, {}], "fanouts: a hop has no relations; expected such as cites=10,writes=5"),
+    ([3, {"writes": 1}], "hop 1: (expected a number for each of 3 relations, none for .*; give 0|no single relation)"),
+    ([3, {"sites": 2}], "fanouts of hop 1: no single relation 'sites'; relations: "),
+    ([{"cites": 2, CITES: 3}], "relation paper:cites:paper comes twice"),
+    ([{"cites": -3}], "fanouts of cites: each entry is at least 0, or -1 for all neighbours, .* found -3"),
+])  # fmt: skip
 def test_fanouts_that_fit_no_relation(name, fanouts, words):
     weights = {r: np.ones(3) for r in (CITES, WRITES, BY)}
     with pytest.raises(InputError, match=words):
         make_sampler(papers(weights), SamplingOptions(fanouts, sampler=name))
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"num_walks": 0}, "num_walks: expected a whole number from 1 to 16777216, found 0"),
-        ({"num_walks": 2.5}, "num_walks: .* found 2.5"),
-        ({"walk_length": 0}, "walk_length: expected a whole number from 1 to"),
-        ({"walk_length": None}, "walk_length: .* found None"),
-        ({"num_walks": 2**13, "walk_length": 2**12}, r"num_walks \* walk_length: expected at most 16777216"),
-        ({"restart": -0.1}, "restart: expected a probability, 0 to 1, found -0.1"),
-        ({"restart": float("nan")}, "found nan"),
-        ({"restart": "half"}, "restart: expected a probability, .* found 'half'"),
-        ({"metapaths": 5}, "metapaths: expected a list of lists of relations, none of them empty, found 5"),
-        ({"metapaths": []}, "found \\[\\]"),
-        ({"metapaths": [5]}, "metapaths: expected a list of lists"),
-        ({"metapaths": [["sites"]]}, "metapath 0: no single relation 'sites'; relations: paper:cites:paper, author:w"),
-        ({"metapaths": [["cites"], [7]]}, "metapath 1: no single relation 7"),
-        ({"metapaths": [["writes", "cites"]]}, "author:writes:paper leads to 'author', but paper:cites:paper starts"),
-        ({"metapaths": [["writes"]]}, "metapath 0: starts from 'paper' and ends at 'author'; walks of 2 steps need"),
-        ({"metapaths": [["cites"], ["cites"]]}, "metapaths: paper:cites:paper comes twice"),
-    ],
-)
+@pytest.mark.parametrize(("options", "words"), [
+    ({"num_walks": 0}, "num_walks: expected a whole number from 1 to 16777216, found 0"),
+    ({"num_walks": 2.5}, "num_walks: .* found 2.5"),
+    ({"walk_length": 0}, "walk_length: expected a whole number from 1 to"),
+    ({"walk_length": None}, "walk_length: .* found None"),
+    ({"num_walks": 2**13, "walk_length": 2**12}, r"num_walks \* walk_length: expected at most 16777216"),
+    ({"restart": -0.1}, "restart: expected a probability, 0 to 1, found -0.1"),
+    ({"restart": float("nan")}, "found nan"),
+    ({"restart": "half"}, "restart: expected a probability, .* found 'half'"),
+    ({"metapaths": 5}, "metapaths: expected a list of lists of relations, none of them empty, found 5"),
+    ({"metapaths": []}, "found \\[\\]"),
+    ({"metapaths": [5]}, "metapaths: expected a list of lists"),
+    ({"metapaths": [["sites"]]}, "metapath 0: no single relation 'sites'; relations: paper:cites:paper, author:w"),
+    ({"metapaths": [["cites"], [7]]}, "metapath 1: no single relation 7"),
+    ({"metapaths": [["writes", "cites"]]}, "author:writes:paper leads to 'author', but paper:cites:paper starts"),
+    ({"metapaths": [["writes"]]}, "metapath 0: starts from 'paper' and ends at 'author'; walks of 2 steps need"),
+    ({"metapaths": [["cites"], ["cites"]]}, "metapaths: paper:cites:paper comes twice"),
+])  # fmt: skip
 def test_walks_that_make_no_sense(options, words):
     with pytest.raises(InputError, match=words):
         make_sampler(papers(), SamplingOptions([2], sampler="pinsage", **options))
@@ -191,13 +175,10 @@ def test_weights_of_zeros_alone():
         make_sampler(papers(weights), SamplingOptions([2], sampler="weighted"))
 
 
-@pytest.mark.parametrize(
-    ("weights", "words"),
-    [
-        (np.ones(2), r"weights of paper:by:author: expected numbers of shape \(3,\), found float64 of shape \(2,\)"),
-        (np.array([True, False, True]), "found bool"),
-    ],
-)
+@pytest.mark.parametrize(("weights", "words"), [
+    (np.ones(2), r"weights of paper:by:author: expected numbers of shape \(3,\), found float64 of shape \(2,\)"),
+    (np.array([True, False, True]), "found bool"),
+])  # fmt: skip
 def test_weights_that_do_not_fit_the_edges(weights, words):
     graph = papers({CITES: np.ones(3), WRITES: np.ones(3), BY: np.ones(3)})
     graph._weights[BY] = weights
@@ -227,25 +208,55 @@ def test_records_are_json():
     """Also of options that came as numpy's numbers, which json knows nothing of."""
     hops = [np.int64(5), {CITES: np.int32(3), "writes": 0}]
     options = SamplingOptions(
-        hops,
-        batch_size=np.int64(64),
-        sampler="pinsage",
-        seed=np.uint64(2**64 - 1),
-        num_walks=np.int32(5),
-        restart=np.float32(0.5),
-        metapaths=[(CITES, "by")],
-    )
+        hops, batch_size=np.int64(64), sampler="pinsage", seed=np.uint64(2**64 - 1), num_walks=np.int32(5),
+        restart=np.float32(0.5), metapaths=[(CITES, "by")],
+    )  # fmt: skip
     assert json.loads(json.dumps(options.to_json())) == {
-        "fanouts": [5, {"paper:cites:paper": 3, "writes": 0}],
-        "batch_size": 64,
-        "frontier": "all",
-        "sampler": "pinsage",
-        "num_walks": 5,
-        "walk_length": 2,
-        "restart": 0.5,
-        "metapaths": [["paper:cites:paper", "by"]],
-        "seed": 2**64 - 1,
-    }
+        "fanouts": [5, {"paper:cites:paper": 3, "writes": 0}], "batch_size": 64, "frontier": "all",
+        "sampler": "pinsage", "num_walks": 5, "walk_length": 2, "restart": 0.5,
+        "metapaths": [["paper:cites:paper", "by"]], "seed": 2**64 - 1,
+    }  # fmt: skip
     plain = SamplingOptions([3, 2], sampler="ladies", frontier="new", seed=4)
     record = {"fanouts": [3, 2], "batch_size": 1024, "frontier": "new", "sampler": "ladies"}
     assert plain.record() == record and plain.to_json() == {**record, "seed": 4}
+
+
+@pytest.mark.parametrize(("seeds", "words"), [
+    ([0, 1], "mapping from node type"),
+    ({"venue": [0]}, "no node type 'venue'; types: paper, author"),
+    ({"paper": [0, 3]}, r"entry 1 is 3; expected ids, 0 \.\. 2"),
+    ({"paper": [-1]}, "entry 0 is -1"),
+    ({"paper": [0.5]}, "whole numbers of one dimension, found float64"),
+    ({"paper": [[0]]}, "shape"),
+])  # fmt: skip
+def test_seeds(seeds, words):
+    sampler = NeighborSampler(papers(), [1])
+    with pytest.raises(InputError, match=words):
+        sampler.sample(seeds)
+    with pytest.raises(InputError, match=words):
+        sampler.batches(seeds, 2, 0)
+
+
+def test_epochs_without_batches():
+    for ids, size, words in (
+        ([], 2, "training nodes: expected at least 1, found 0"),
+        ([1], 0, "batch size: expected a whole number, 1 or more, found 0"),
+        ([1], 2, "use a smaller batch size"),
+    ):
+        with pytest.raises(InputError, match=words):
+            sampling.batches({"a": ids}, size, 0, drop_last=True)
+
+
+def test_arrays_of_a_wrong_shape_or_dtype():
+    graph = homogeneous(3, np.array([[0], [1]]))
+    indptr, indices = graph.csc(HOMOGENEOUS)
+    graph._csc[HOMOGENEOUS] = (indptr[:-1], indices)
+    with pytest.raises(InputError, match=r"indptr of node:to:node: expected int64 of shape \(4,\)"):
+        NeighborSampler(graph, [1])
+    graph._csc[HOMOGENEOUS] = (indptr, indices.astype(np.float32))
+    with pytest.raises(InputError, match="indices of node:to:node"):
+        NeighborSampler(graph, [1])
+    graph._csc[HOMOGENEOUS] = (indptr, indices)
+    graph._keys = {"node": np.arange(2)}
+    with pytest.raises(InputError, match="node keys of 'node'"):
+        NeighborSampler(graph, [1])

@@ -1,16 +1,17 @@
-"""Every sampler on random heterogeneous graphs: what holds for any batch, its images, and any number of threads."""
+"""Every sampler on random heterogeneous graphs: what holds for any batch and its images; long lists and frontiers."""
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import plain_walks
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toy_graphs import ToyGraph, flat, judge, relabelled, widened
+from temporal_oracle import Rules, judge
+from toy_graphs import ToyGraph, flat, homogeneous, random_graph, relabelled, widened
 
 from tiering.sampling import NeighborSampler, SamplingOptions, make_sampler
 
@@ -27,7 +28,10 @@ class Case:
     seeds: dict[str, np.ndarray[Any, Any]]
 
     def sampler(self, graph=None):
-        return make_sampler(graph or self.graph, self.options)
+        sampler = make_sampler(graph or self.graph, self.options)
+        given = [[hop[":".join(group)] for group in sampler.edge_relations] for hop in self.options.fanouts]
+        assert sampler.fanouts == given  # which judges go by
+        return sampler
 
 
 @st.composite
@@ -122,8 +126,24 @@ def test_neighbour_sampling(case):
     batch = sampler.sample(case.seeds, epoch=1, batch=2, positions=True)
     judge_lists(sampler, batch, case.seeds)
     judge_positions(case.graph, batch)
-    judge(case.graph, batch, case.seeds, sampler.fanouts, sampler.frontier, DRAWS[case.options.sampler])
+    rules = Rules(sampler.fanouts, sampler.frontier, DRAWS[case.options.sampler], instances=False)
+    judge(case.graph, batch, case.seeds, rules)
     assert all(edges.weights is None for hop in batch.hops for edges in hop.values())
+
+
+@pytest.mark.parametrize("fanout", [1, 5, 47, 48, 49, 50, 200, 999, 1000, 1001, -1])
+def test_hub_of_a_thousand_neighbours(fanout):
+    graph = homogeneous(1001, np.stack([np.arange(1, 1001), np.zeros(1000, np.int64)]))
+    batch = NeighborSampler(graph, [fanout]).sample([0], positions=True)
+    judge(graph, batch, {"node": [0]}, Rules([[fanout]], "all", instances=False))
+
+
+@pytest.mark.slow
+def test_long_frontiers_cross_blocks_and_tables_grow():
+    graph, rules = random_graph(30_000, 200_000), Rules([[7], [60]], "all", instances=False)
+    sampler = NeighborSampler(graph, [7, 60])
+    for seeds in (np.arange(0, 30_000, 37), np.arange(0, 30_000, 37), np.array([5])):  # with memory of the first
+        judge(graph, sampler.sample(seeds, positions=True), {"node": seeds}, rules)
 
 
 @settings(max_examples=120)
@@ -174,7 +194,7 @@ def test_walks(case):
 
 @settings(max_examples=150)
 @given(case=cases(NAMES), seed=st.integers(0, 2**32))
-def test_relabelled_graphs_sample_the_images(case, seed):
+def test_relabelled_and_widened_graphs_sample_the_images(case, seed):
     rng = np.random.default_rng(seed)
     new_to_old = {t: rng.permutation(case.graph.num_nodes(t)).astype(np.int32) for t in case.graph.node_types}
     images = {t: np.argsort(new_to_old[t])[v] for t, v in case.seeds.items()}
@@ -183,22 +203,7 @@ def test_relabelled_graphs_sample_the_images(case, seed):
     for t in case.graph.node_types:
         assert new_to_old[t][theirs.nodes[t]].tolist() == ours.nodes[t].tolist()
     assert flat(ours)[1:] == flat(theirs)[1:]
-
-
-@settings(max_examples=80)
-@given(case=cases(NAMES), threads=st.integers(2, 9))
-def test_any_number_of_threads(case, threads):
-    sampler = case.sampler()
-    everyone = {t: np.arange(case.graph.num_nodes(t)) for t in case.graph.node_types}
-    plan = sampler.batches(everyone, 3, 4)
-    one, many = (sampler.count_accesses(plan, threads=n) for n in (1, threads))
-    assert all(np.array_equal(one.features[t], many.features[t]) for t in one.features)
-    assert all(np.array_equal(one.adjacency[r], many.adjacency[r]) for r in one.adjacency)
-    batches = [sampler.sample(seeds, epoch=4, batch=b) for b, seeds in enumerate(plan)]
-    with ThreadPoolExecutor(3) as pool:
-        together = list(pool.map(lambda b: sampler.sample(plan[b], epoch=4, batch=b), range(len(plan))))
-    for alone, batch in zip(batches, together, strict=True):
-        assert flat(alone) == flat(batch)
+    assert flat(case.sampler(widened(case.graph)).sample(case.seeds, epoch=2, batch=1)) == flat(ours)
 
 
 @settings(max_examples=40)

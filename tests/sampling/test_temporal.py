@@ -157,7 +157,7 @@ def test_an_edge_newer_than_the_seed_is_not_seen():
     assert NeighborSampler(graph, [-1], subgraphs=Subgraphs(time="when")).sample([1], seed_time=[1]).num_edges == 0
 
 
-def hub(instances=1):
+def hub():
     """A node with seven in-edges at times 0 to 6, a list of 300 newer ones behind."""
     src = np.concatenate((np.arange(1, 8), np.full(300, 8)))
     return TimedGraph({"n": 9}, {TO: [src, np.zeros(307, int)]}, {TO: np.concatenate((np.arange(7), np.full(300, 50)))})
@@ -197,9 +197,8 @@ def test_neither_threads_nor_ids_change_a_batch():
             sampled = one.sample(ids, epoch=1, batch=b, seed_time=plan.seeds_of(b)[1])
             expected[0][sampled.unique_nodes["n"]] += 1
             reads = [sampled.nodes["n"][: sampled.num_nodes[hop]["n"]] for hop in (0, 1)]
-            np.add.at(
-                expected[1], np.concatenate([*reads, *([sampled.nodes["n"]] if "subgraph_type" in how else [])]), 1
-            )
+            reads += [sampled.nodes["n"]] if "subgraph_type" in how else []
+            np.add.at(expected[1], np.concatenate(reads), 1)
             rows_read = one.sample_nodes(ids, epoch=1, batch=b, seed_time=plan.seeds_of(b)[1])["n"]
             assert rows_read.tolist() == sampled.unique_nodes["n"].tolist()
         for found in counts:
@@ -277,17 +276,10 @@ def test_seed_time_without_time():
         NeighborSampler(hub(), [1]).sample([0], seed_time=[1])
 
 
-def test_dates_and_infinities():
-    """Dates are taken exactly, in the unit of the times; the differences of int64 do not overflow."""
+def test_limits_and_infinities():
+    """The differences of int64 do not overflow."""
     low, high = np.iinfo(np.int64).min, np.iinfo(np.int64).max
     edges, how = {TO: [[1, 2, 3], [0, 0, 0]]}, {"time": "when"}
-    days = TimedGraph({"n": 4}, edges, {TO: np.array([0, 1, 365])}, unit="D")
-    sampler = NeighborSampler(days, [-1], subgraphs=Subgraphs(**how, time_window=np.timedelta64(24, "h")))
-    batch = sampler.sample([0, 0], seed_time=np.array(["1970-01-02", "1971-01-01"], "M8[s]"))
-    assert batch.nodes["n"].tolist() == [0, 0, 1, 2, 3]
-    for wrong in ("1970-01-02T01", "NaT"):
-        with pytest.raises(InputError, match=r"entry 0 is .*; the graph's times are datetime64\[D\], which"):
-            sampler.sample([0], seed_time=np.array([wrong], "M8[s]"))
     wide = TimedGraph({"n": 4}, edges, {TO: np.array([low, 0, high])})
     sampler = NeighborSampler(wide, [-1], subgraphs=Subgraphs(**how, time_window=high))
     assert sampler.sample([0], seed_time=[high]).nodes["n"].tolist() == [0, 2, 3]

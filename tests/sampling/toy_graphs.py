@@ -1,4 +1,4 @@
-"""Small graphs with the methods the sampler asks for, and a slow, obvious judge of sampled batches."""
+"""Small graphs with the methods that the sampler asks for."""
 
 from __future__ import annotations
 
@@ -88,54 +88,6 @@ def relabelled(graph, new_to_old):
         if relation in graph._weights:
             image._weights[relation] = graph._weights[relation][flat]
     return image
-
-
-def judge(graph, batch, seeds, fanouts, frontier, rule="uniform"):
-    """Check everything about a batch of neighbour sampling but its randomness, one edge at a time."""
-    known = {t: list(dict.fromkeys(int(v) for v in seeds.get(t, ()))) for t in graph.node_types}
-    before = dict.fromkeys(graph.node_types, 0)
-    assert batch.num_nodes[0] == {t: len(v) for t, v in known.items()}
-    assert len(batch.hops) == len(fanouts) and len(batch.num_nodes) == len(fanouts) + 1
-    for hop, by_relation in enumerate(batch.hops):
-        now = {t: len(v) for t, v in known.items()}
-        first = before if frontier == "new" else dict.fromkeys(known, 0)
-        for r, relation in enumerate(graph.relations):
-            edges, indices, k = by_relation[relation], graph.csc(relation)[1], 0
-            for local in range(first[relation[2]], now[relation[2]]):
-                taken = judge_draw(
-                    graph, relation, known[relation[2]][local], fanouts[hop][r], rule, edges.positions[k:]
-                )
-                assert np.all(edges.dst[k : k + len(taken)] == local)
-                for place, src in zip(taken, edges.src[k : k + len(taken)], strict=True):
-                    u = int(indices[place])
-                    if u not in known[relation[0]]:
-                        known[relation[0]].append(u)
-                    assert known[relation[0]][src] == u
-                k += len(taken)
-            assert k == len(edges) == edges.dst.size == edges.positions.size
-        before = now
-        assert batch.num_nodes[hop + 1] == {t: len(v) for t, v in known.items()}
-    for node_type, ids in known.items():
-        assert batch.nodes[node_type].dtype == np.int64
-        assert batch.nodes[node_type].tolist() == ids
-
-
-def judge_draw(graph, relation, node, fanout, rule, positions):
-    """The places that `node` draws, the first ones of `positions`, after checking their number and choice."""
-    indptr, _ = graph.csc(relation)
-    places = list(range(indptr[node], indptr[node + 1]))
-    if rule == "replacement" and fanout != -1:
-        taken = positions[: fanout if places else 0].tolist()
-        assert len(taken) == (fanout if places else 0) and set(taken) <= set(places)
-        return taken
-    may = [p for p in places if rule != "weighted" or graph.edge_data(relation)["weight"][p] > 0]
-    size = len(may) if fanout == -1 else min(len(may), fanout)
-    taken = positions[:size].tolist()
-    assert len(set(taken)) == len(taken) == size, "a place was drawn twice, or too few were"
-    assert set(taken) <= set(may)
-    if fanout == -1 or fanout >= len(places):
-        assert taken == may, "a list that is taken whole comes in its own order"
-    return taken
 
 
 def flat(batch):

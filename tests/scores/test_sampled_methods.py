@@ -124,14 +124,11 @@ def test_bytes_of_adjacency(tree, tmp_path):
         adjacency_bytes(tree, ranked, "writes")
 
 
-@pytest.mark.parametrize(
-    ("options", "method", "reason"),
-    [
-        ({"fanouts": [2, 2]}, "hybrid", "fanouts are given"),
-        ({"train": "paper=50%"}, "wrpr", "training nodes are known, fanouts are not given"),
-        ({}, "wrpr", "training nodes are known, fanouts are not given"),
-    ],
-)
+@pytest.mark.parametrize(("options", "method", "reason"), [
+    ({"fanouts": [2, 2]}, "hybrid", "fanouts are given"),
+    ({"train": "paper=50%"}, "wrpr", "training nodes are known, fanouts are not given"),
+    ({}, "wrpr", "training nodes are known, fanouts are not given"),
+])  # fmt: skip
 def test_auto(tree, tmp_path, capfd, options, method, reason):
     scores = pipeline.score_graph(tree, tmp_path / "scores", **options)
     assert scores.method == method
@@ -251,11 +248,9 @@ def slowly(prior, counts):
 
 @settings(max_examples=25)
 @given(
-    seed=st.integers(0, 2**32),
-    size=st.sampled_from([1, 2, 199, 200, 201, 900]),
-    epochs=st.integers(2, 4),
+    seed=st.integers(0, 2**32), size=st.sampled_from([1, 2, 199, 200, 201, 900]), epochs=st.integers(2, 4),
     ties=st.booleans(),
-)
+)  # fmt: skip
 def test_equals_the_slow_computation(seed, size, epochs, ties):
     random = np.random.default_rng(seed)
     rate = random.pareto(1.2, size)

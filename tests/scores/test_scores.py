@@ -148,19 +148,12 @@ def test_training_sets(tmp_path):
             resolve_train(graph, train)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"method": "pagerank"}, "auto, random, degree, rpr, wrpr, presample, vip, hybrid"),
-        ({"depth": 3}, "no option depth; options: epochs"),
-        ({"seed": -1}, "seed: expected a whole number"),
-        ({"seed": "x"}, "seed: expected a whole number"),
-        ({"damping": 1.0}, "0 to below 1"),
-        ({"sweeps": 0}, "1 to 10000"),
-        ({"teleport": "home"}, "one of uniform, train"),
-        ({"method": "rpr", "tolerance": 0}, "between 0 and 1"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), [
+    ({"method": "pagerank"}, "auto, random, degree, rpr, wrpr, presample, vip, hybrid"),
+    ({"depth": 3}, "no option depth; options: epochs"), ({"seed": -1}, "seed: expected a whole number"),
+    ({"seed": "x"}, "seed: expected a whole number"), ({"damping": 1.0}, "0 to below 1"), ({"sweeps": 0}, "1 to 10000"),
+    ({"teleport": "home"}, "one of uniform, train"), ({"method": "rpr", "tolerance": 0}, "between 0 and 1"),
+])  # fmt: skip
 def test_parameters_are_checked(tmp_path, options, message):
     graph = asymmetric(tmp_path, train=[1])
     with pytest.raises(InputError, match=message):

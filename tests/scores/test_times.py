@@ -86,22 +86,19 @@ def test_methods_that_ignore_time_say_so(made, tmp_path, capsys):
         assert text in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"train": [3, 4]}, "these nodes have no times of their own; give one for each seed"),
-        ({"seed_time": [1]}, "expected one for each of 30 seeds"),
-        ({"time": None, "seed_time": np.zeros(30)}, "seed_time: expected with time"),
-        ({"seed_time": np.full(30, np.nan)}, "entry 0 is nan"),
-        ({"seed_time": np.full(30, "1970-01-01T00:00:00.5", "M8[ms]")}, "0.500; the graph's times are datetime64"),
-        ({"seed_time": np.full(30, 2**63, np.uint64)}, "entry 0 is 9223372036854775808; the graph's times are int64"),
-        (
-            {"time_window": np.timedelta64(1, "Y"), "seed_time": np.zeros(30)},
-            "entry 0 is 1 years; the graph's times are timedelta64",
-        ),
-        ({"train": [NODES], "seed_time": [1]}, "expected ids 0..59, found 60"),
-    ],
-)
+@pytest.mark.parametrize(("given", "message"), [
+    ({"train": [3, 4]}, "these nodes have no times of their own; give one for each seed"),
+    ({"seed_time": [1]}, "expected one for each of 30 seeds"),
+    ({"time": None, "seed_time": np.zeros(30)}, "seed_time: expected with time"),
+    ({"seed_time": np.full(30, np.nan)}, "entry 0 is nan"),
+    ({"seed_time": np.full(30, "1970-01-01T00:00:00.5", "M8[ms]")}, "0.500; the graph's times are datetime64"),
+    ({"seed_time": np.full(30, 2**63, np.uint64)}, "entry 0 is 9223372036854775808; the graph's times are int64"),
+    (
+        {"time_window": np.timedelta64(1, "Y"), "seed_time": np.zeros(30)},
+        "entry 0 is 1 years; the graph's times are timedelta64",
+    ),
+    ({"train": [NODES], "seed_time": [1]}, "expected ids 0..59, found 60"),
+])  # fmt: skip
 def test_refused(made, tmp_path, given, message):
     graph, _, seeds, _ = made
     with pytest.raises(InputError, match=message):

@@ -51,7 +51,8 @@ def bits(batch: Any) -> list[tuple[Any, ...]]:
 
     named = [*batch.nodes.items(), *batch.features.items(), *([] if batch.y is None else [("y", batch.y)])]
     edges = [(r, tensor) for hop in (*batch.hops, *batch.weights) for r, tensor in hop.items()]
-    return [(batch.epoch, batch.index, batch.num_nodes), *((name, *seen(tensor)) for name, tensor in [*named, *edges])]
+    place = batch.epoch, batch.index, batch.seed_type, batch.num_nodes
+    return [place, *((name, *seen(tensor)) for name, tensor in [*named, *edges])]
 
 
 def same(found: list[np.ndarray], expected: list[np.ndarray]) -> bool:

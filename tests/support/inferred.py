@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
 import xxhash
+
+import tiering
 
 RELATION = ("node", "to", "node")
 
@@ -131,6 +134,13 @@ class RelationalSage(torch.nn.Module):
                 rows = {t: self.layer(number)(block, x) for t, block in blocks.items()}
                 x = {t: found for t, found in rows.items() if found is not None}
         return x
+
+
+def layout_of(dataset: Any, folder: Path, **tiers: Any) -> Any:
+    """A layout of a dataset, ordered by degree, with rows in memory and on ssd."""
+    graph = tiering.import_graph(dataset, folder / "g")
+    ordered = tiering.reorder_graph(graph, tiering.score_graph(graph, folder / "s", "degree"), folder / "r")
+    return tiering.write_layout(ordered, folder / "l", ssd=[folder / "ssd"], **{"cpu": "20%", **tiers})
 
 
 def digest(embeddings: Any) -> str:

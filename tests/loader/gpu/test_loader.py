@@ -17,19 +17,16 @@ BACK = [[("author", "writes", "paper"), ("paper", "written_by", "author")], [("p
 """Metapaths from papers to papers."""
 
 
-@pytest.mark.parametrize(
-    ("data", "sample_on", "options"),
-    [
-        ("small_graph", "auto", {"sampler": "pinsage", "fanouts": "3,2", "restart": 0.2}),
-        ("hetero_graph", "auto", {"sampler": "pinsage", "fanouts": "3,-1", "metapaths": BACK, "num_walks": 12}),
-        ("small_graph", "cpu", {"sampler": "ladies", "fanouts": "20,20", "frontier": "new"}),
-        ("hetero_graph", "auto", {"sampler": "ladies", "fanouts": "9,-1,40", "edge_positions": True}),
-        ("small_graph", "cpu", {"sampler": "uniform", "fanouts": "4,3"}),
-        ("hetero_graph", "auto", {"fanouts": "4,3", "disjoint": True, "edge_positions": True}),
-        ("small_graph", "auto", {"fanouts": "4,3", "disjoint": True, "subgraph_type": "induced"}),
-        ("small_graph", "auto", {"fanouts": "4,3", "subgraph_type": "bidirectional"}),
-    ],
-)
+@pytest.mark.parametrize(("data", "sample_on", "options"), [
+    ("small_graph", "auto", {"sampler": "pinsage", "fanouts": "3,2", "restart": 0.2}),
+    ("hetero_graph", "auto", {"sampler": "pinsage", "fanouts": "3,-1", "metapaths": BACK, "num_walks": 12}),
+    ("small_graph", "cpu", {"sampler": "ladies", "fanouts": "20,20", "frontier": "new"}),
+    ("hetero_graph", "auto", {"sampler": "ladies", "fanouts": "9,-1,40", "edge_positions": True}),
+    ("small_graph", "cpu", {"sampler": "uniform", "fanouts": "4,3"}),
+    ("hetero_graph", "auto", {"fanouts": "4,3", "disjoint": True, "edge_positions": True}),
+    ("small_graph", "auto", {"fanouts": "4,3", "disjoint": True, "subgraph_type": "induced"}),
+    ("small_graph", "auto", {"fanouts": "4,3", "subgraph_type": "bidirectional"}),
+])  # fmt: skip
 def test_sampled_by_the_host(gpu, kit, build, data, sample_on, options):
     layout = build(getattr(kit, data)())
     options |= {"batch_size": 32, "seed": 9}
@@ -85,17 +82,14 @@ def test_too_little_memory_for_a_batch(gpu, kit, build):
         assert_same(found, each)
 
 
-@pytest.mark.parametrize(
-    ("options", "error", "words"),
-    [
-        ({"sample_on": "tpu"}, InputError, "sample_on: expected auto, cpu or gpu"),
-        ({"sample_on": "gpu", "device": "cpu"}, CapabilityError, "not with device='cpu'"),
-        ({"sample_on": "gpu", "sampler": "pinsage"}, CapabilityError, "'pinsage' runs on the host; use"),
-        ({"sample_on": "gpu", "sampler": "ladies"}, CapabilityError, "'ladies' runs on the host; use"),
-        ({"device": "tpu"}, InputError, "device: expected cpu, cuda or cuda:N"),
-        ({"peers": "some"}, InputError, "peers: expected auto, off, a process group or a PeerGroup"),
-    ],
-)
+@pytest.mark.parametrize(("options", "error", "words"), [
+    ({"sample_on": "tpu"}, InputError, "sample_on: expected auto, cpu or gpu"),
+    ({"sample_on": "gpu", "device": "cpu"}, CapabilityError, "not with device='cpu'"),
+    ({"sample_on": "gpu", "sampler": "pinsage"}, CapabilityError, "'pinsage' runs on the host; use"),
+    ({"sample_on": "gpu", "sampler": "ladies"}, CapabilityError, "'ladies' runs on the host; use"),
+    ({"device": "tpu"}, InputError, "device: expected cpu, cuda or cuda:N"),
+    ({"peers": "some"}, InputError, "peers: expected auto, off, a process group or a PeerGroup"),
+])  # fmt: skip
 def test_bad_options(gpu, kit, build, options, error, words):
     layout = build(kit.small_graph())
     with pytest.raises(error, match=words):

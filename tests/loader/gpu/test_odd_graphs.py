@@ -35,11 +35,9 @@ def graphs(draw):
 
 
 @given(
-    graph=graphs(),
-    sampler=st.sampled_from(["uniform", "replacement", "weighted"]),
-    frontier=st.sampled_from(["all", "new"]),
-    share=st.sampled_from([0.0, 0.5, 1.0]),
-)
+    graph=graphs(), sampler=st.sampled_from(["uniform", "replacement", "weighted"]),
+    frontier=st.sampled_from(["all", "new"]), share=st.sampled_from([0.0, 0.5, 1.0]),
+)  # fmt: skip
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_same_batches(gpu, kit, tmp_path, monkeypatch, graph, sampler, frontier, share):
     sizes, edges, fanouts, seeds = graph

@@ -56,17 +56,10 @@ def test_coded_rows_are_the_hosts(tmp_path, stored, dtype):
 
 
 @pytest.mark.parametrize("frontier", ["all", "new"])
-@pytest.mark.parametrize(
-    ("sampler", "fanouts"),
-    [
-        ("uniform", "4,3,2"),
-        ("replacement", "5,4"),
-        ("weighted", "4,3"),
-        ("full", "-1,-1"),
-        ("pinsage", "4,3"),
-        ("ladies", "20,20"),
-    ],
-)
+@pytest.mark.parametrize(("sampler", "fanouts"), [
+    ("uniform", "4,3,2"), ("replacement", "5,4"), ("weighted", "4,3"), ("full", "-1,-1"), ("pinsage", "4,3"),
+    ("ladies", "20,20"),
+])  # fmt: skip
 @pytest.mark.parametrize("data", ["small_graph", "hetero_graph"])
 def test_batches_are_the_hosts(kit, build, data, sampler, fanouts, frontier):
     layout = build(getattr(kit, data)())

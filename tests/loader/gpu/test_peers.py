@@ -24,14 +24,10 @@ def peer_layout(kit, build, peers, rows=400, tiers=(40, 200, 160)):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("peers", "reach", "unshared"),
-    [
-        *((peers, "on", set()) for peers in ("store", "default group", "process group")),
-        *(("store", "on", ranks) for ranks in ({1}, {0, 1, 2})),
-        ("store", "off", set()),
-    ],
-)
+@pytest.mark.parametrize(("peers", "reach", "unshared"), [
+    *((peers, "on", set()) for peers in ("store", "default group", "process group")),
+    *(("store", "on", ranks) for ranks in ({1}, {0, 1, 2})), ("store", "off", set()),
+])  # fmt: skip
 def test_peers_read_each_others_rows(gpu, kit, build, tmp_path, peers, reach, unshared):
     """From host memory where GPUs do not reach each other, or processes cannot share: as in containers, some or all."""
     layout, rows = peer_layout(kit, build, 3)

@@ -1,4 +1,4 @@
-"""Whole chains on real graphs: what `tiering layout` plans is what a GPU holds, and batches are the host's."""
+"""A whole chain: what `tiering layout` plans is what a GPU holds, and batches are the host's."""
 
 from __future__ import annotations
 
@@ -11,28 +11,8 @@ from tiering.loader.gpu import device
 from tiering.loader.gpu.memory import load_adjacency
 
 
-def prepare(run, source, tmp_path, *layout_options, sampler="uniform"):
-    """Import, score, reorder, layout; the layout's path."""
-    graph, scores, ordered, out = (str(tmp_path / name) for name in ("graph", "scores", "ordered", "layout"))
-    fanouts = ["--fanouts", "5,5", "--batch-size", "256"]
-    run("import", *source, "--out", graph).ok()
-    run("score", graph, "--method", "hybrid", "--sampler", sampler, *fanouts, "--out", scores).ok()
-    run("reorder", graph, "--scores", scores, "--out", ordered).ok()
-    split = ["--scores", scores] if "--adjacency-cache" in layout_options else []
-    run("layout", ordered, "--out", out, *layout_options, *split).ok()
-    return out
-
-
-def compare(path, **options):
-    with tiering.open(path) as layout:
-        options = {"fanouts": [5, 5], "batch_size": 256, "seed": 3, **options}
-        here, there = layout.loader(**options), layout.loader(device="cuda", **options)
-        for found, expected, _ in zip(there, here, range(6), strict=False):
-            assert_same(found, expected)
-
-
 @pytest.mark.parametrize("sampler", ["uniform", "weighted"])
-def test_split_budget(gpu, tiering_cli, tmp_path, sampler):
+def test_split_budget(gpu, tmp_path, sampler):
     """Lists that the plan puts on the GPU are there, no more and no fewer; all they need is in the budget."""
     data, random = tmp_path / "data", np.random.default_rng(0)
     data.mkdir()
@@ -40,8 +20,10 @@ def test_split_budget(gpu, tiering_cli, tmp_path, sampler):
     np.save(data / "edge_weight.npy", random.random(60_000, np.float32))
     np.save(data / "node_feat.npy", random.random((3000, 32), np.float32))
     np.save(data / "train_idx.npy", np.arange(0, 3000, 3))
-    path = prepare(tiering_cli, [str(data)], tmp_path, "--gpu", "150KiB", "--adjacency-cache", "auto", sampler=sampler)
-    with tiering.open(path) as layout:
+    graph, options = tiering.import_graph(data, tmp_path / "graph"), {"fanouts": [5, 5], "batch_size": 256}
+    scores = tiering.score_graph(graph, tmp_path / "scores", "hybrid", sampler=sampler, **options)
+    ordered, sizes = tiering.reorder_graph(graph, scores, tmp_path / "ordered"), {"gpu": "150KiB", "scores": scores}
+    with tiering.write_layout(ordered, tmp_path / "layout", adjacency_cache="auto", **sizes) as layout:
         before = gpu.live("bytes")
         ((relation, prefix),) = ((r, layout.artifact.adjacency_prefix(r)) for r in layout.relations)
         held = load_adjacency(layout.graph, {relation: prefix}, device.open_device(0), sampler == "weighted")
@@ -51,4 +33,7 @@ def test_split_budget(gpu, tiering_cli, tmp_path, sampler):
         assert gpu.live("bytes") - before == prefix.bytes
         rows = layout.features(device="cuda").placement()["gpu"]["bytes"]
         assert 0 < rows + prefix.bytes <= 150 * 1024
-    compare(path, sampler=sampler)
+        options |= {"seed": 3, "sampler": sampler}
+        here, there = layout.loader(**options), layout.loader(device="cuda", **options)
+        for found, expected, _ in zip(there, here, range(6), strict=False):
+            assert_same(found, expected)

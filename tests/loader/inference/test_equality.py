@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from inferred import RelationalSage, Sage, all_edges, all_rows, digest, mean, odd_graph
+from inferred import RelationalSage, Sage, all_edges, all_rows, digest, layout_of, mean, odd_graph
 from peaks import settle
 from tight_memory import spare
 
@@ -16,18 +16,6 @@ from tiering.errors import MissingError
 from tiering.loader import loader
 from tiering.loader.inference import Layer, run
 from tiering.loader.memory import decide_memory
-
-
-def layout_of(tiering_cli, dataset, folder, options=""):
-    """A layout of a dataset, with rows in memory and on ssd."""
-    for words in (
-        "import {0} --out {1}/g",
-        "score {1}/g --out {1}/s --method degree",
-        "reorder {1}/g --scores {1}/s --out {1}/r",
-        "layout {1}/r --out {1}/l --cpu 20% --ssd {1}/ssd " + options,
-    ):
-        tiering_cli(*words.format(dataset, folder).split()).ok()
-    return tiering.open(folder / "l")
 
 
 def assert_close(found, expected):
@@ -53,8 +41,8 @@ def test_a_graph_without_edges_and_one_of_a_few_nodes(kit, build, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["cora", "dblp-citation"])
-def test_real_graphs(tiering_cli, shared_data, tmp_path, name):
-    layout = layout_of(tiering_cli, shared_data / name, tmp_path)
+def test_real_graphs(shared_data, tmp_path, name):
+    layout = layout_of(shared_data / name, tmp_path)
     model = Sage(layout.artifact.type_layout(layout.node_types[0]).dim, 16, 4)
     layout.inference(model.layers, tmp_path / "e", edges=3000)
     embeddings, expected = tiering.open(tmp_path / "e"), model.whole(layout)
@@ -176,8 +164,8 @@ def test_adjacency_is_the_mean_too(kit, build, tmp_path):
     assert_close(layout.inference([function], tmp_path / "e", edges=300).numpy(), mean(x, edges, 900))
 
 
-def test_coded_tables(tiering_cli, tiny_dataset, tmp_path):
+def test_coded_tables(tiny_dataset, tmp_path):
     """Rows that int8 stores arrive decoded."""
-    layout, model = layout_of(tiering_cli, tiny_dataset, tmp_path, "--dtype int8"), Sage(6, 8, 3)
+    layout, model = layout_of(tiny_dataset, tmp_path, dtype="int8"), Sage(6, 8, 3)
     assert layout.artifact.type_layout(layout.node_types[0]).codec == "int8"
     assert_close(layout.inference(model.layers, tmp_path / "e").numpy(), model.whole(layout))

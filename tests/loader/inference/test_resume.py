@@ -179,13 +179,10 @@ def test_parameters_are_found_wherever_a_function_has_them():
     """In closures, collections, globals, partial functions, objects of methods; as modules and as tensors."""
     trained, weights = Trained(), {"w": [torch.zeros(12, 3)]}
     functions = [
-        trained.layer,
-        partial(Trained.layer, trained),
-        lambda block, x: trained.layer(block, x),
-        lambda block, x: x @ weights["w"][0],
-        lambda block, x, shift=trained.shift: x + shift,
+        trained.layer, partial(Trained.layer, trained), lambda block, x: trained.layer(block, x),
+        lambda block, x: x @ weights["w"][0], lambda block, x, shift=trained.shift: x + shift,
         Layer(lambda block, x: x, before=trained.layer),
-    ]
+    ]  # fmt: skip
     before = identify_layers(functions)
     assert before == identify_layers(functions)
     weights["w"][0][1, 1] = trained.shift[2] = 1

@@ -76,16 +76,13 @@ def test_a_world_without_processes() -> None:
         batches({"node": [1]}, 1, 0, world_size=0)
 
 
-@pytest.mark.parametrize(
-    ("rank", "world_size", "words"),
-    [
-        (1, None, "give both or none, found rank=1, world_size=None"),
-        (2, 2, r"rank: expected a whole number of 0\.\.1, as world_size is 2, found 2"),
-        (-1, 2, "found -1"),
-        ("0", 2, "rank: expected a whole number of .*, found '0'"),
-        (0, True, "world_size: expected a whole number of 1 or more, found True"),
-    ],
-)
+@pytest.mark.parametrize(("rank", "world_size", "words"), [
+    (1, None, "give both or none, found rank=1, world_size=None"),
+    (2, 2, r"rank: expected a whole number of 0\.\.1, as world_size is 2, found 2"),
+    (-1, 2, "found -1"),
+    ("0", 2, "rank: expected a whole number of .*, found '0'"),
+    (0, True, "world_size: expected a whole number of 1 or more, found True"),
+])  # fmt: skip
 def test_ranks_that_there_are_not(rank: Any, world_size: Any, words: str) -> None:
     with pytest.raises(InputError, match=words):
         find_rank(rank, world_size)
