@@ -114,6 +114,7 @@ class Items:
         for lane in self.places.lanes:
             for items, numbers in self.reader.read(lane.missing(files), lane.end, lane.per_unit):
                 yield from lane.deal(int(numbers[0]), items)
+                del items, numbers  # before those of the next lane are read
 
     def place(self, piece: tuple[Bytes, AnyArray], buffer: WindowBuffer) -> None:
         """Copy to a window what it has of a piece."""
@@ -276,6 +277,7 @@ def move(
                     files[number].append(units, begin)
                     written(number, begin, units)
                     bar.update(units.nbytes)
+                    del units  # before the next are made
             return
         lanes = [lane.files for one in moves if isinstance(one, Items) for lane in one.places.lanes]
         groups = _groups(files, lanes or [[number] for number in range(len(files))], plan.group)
