@@ -6,6 +6,7 @@ placed, from the source map in memory or in pieces.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,7 +15,7 @@ import numpy as np
 from tiering import native
 from tiering.artifacts.manifest import id_bytes
 from tiering.artifacts.reader import chunks
-from tiering.artifacts.storage import AnyArray, Bytes, open_raw
+from tiering.artifacts.storage import AnyArray, Bytes
 from tiering.artifacts.writer import DirectoryWriter
 from tiering.formats.shape import value_bytes, value_rows
 from tiering.memory import Budget
@@ -53,13 +54,10 @@ class RelabelSizes:
         largest = max(self.parts())
         return min(self.sizes.entries, max(min(1 << 20, largest), largest // 8))
 
-    def in_memory(self) -> int:
-        """Return the bytes with which old entries are read once for each array: all of `parts`, and three pieces."""
-        return sum(self.parts()) + PIECES * self.piece
-
     def minimum(self) -> int:
-        """Return the least bytes of memory: at most 64 MiB of each of `parts`, and three pieces."""
-        return sum(min(part, self.sizes.block) for part in self.parts()) + PIECES * self.piece
+        """Return the least bytes of memory: the new indptr, at most 64 MiB of the other `parts`, and three pieces."""
+        sources, offsets, widest = self.parts()
+        return offsets + min(sources, self.sizes.block) + min(widest, self.sizes.block) + PIECES * self.piece
 
     def require(self, what: str, budget: Budget) -> None:
         """Raise `BudgetError` unless the relation can be relabelled."""
@@ -67,30 +65,28 @@ class RelabelSizes:
         whose = f"{what}: {columns} columns, {sources} sources, {self.num_edges} edges"
         budget.require(self.minimum(), f"{whose}, in pieces of 64 MiB,")
 
-    def resident_bytes(self, budget: Budget, inverse: int, indices: bool) -> tuple[int, int]:
-        """Return the bytes of node maps and new indptr that stay in memory while a file along the entries is made.
-
-        `inverse` bytes of maps are there already; for `indices` the map of sources is, if a block fits next to it.
-        """
+    def sources_kept(self, budget: Budget) -> int:
+        """Return the bytes of the source map if it stays in memory while sources pass: if a block fits next to it."""
         sources, offsets, _ = self.parts()
-        block, left = self.sizes.block, budget.left()
-        fits = sources <= block or sources + block + min(offsets, block) + PIECES * self.piece <= left
-        return max(inverse, sources if indices and fits else 0), offsets if self.in_memory() <= left else 0
+        room = budget.left() - offsets - PIECES * self.piece - self.sizes.block
+        return sources if sources <= max(self.sizes.block, room) else 0
 
-    def passes(self, budget: Budget) -> int:
-        """Return how often the entries are read for the array that takes the most windows."""
+    def window(self, budget: Budget, inverse: int, item: int, *, indices: bool) -> int:
+        """Return the bytes of a window of a file with values of `item` bytes.
+
+        `inverse` bytes of maps are in memory already; for `indices` perhaps the map of sources.
+        """
+        maps = max(inverse, self.sources_kept(budget) if indices else 0)
+        room = budget.left() - PIECES * self.piece - maps - self.parts()[1]
+        return min(item * self.num_edges, max(self.sizes.block, room // self.sizes.block * self.sizes.block))
+
+    def passes(self, budget: Budget) -> float:
+        """Return how often the entries are read for the array that takes the most windows; inf: too little memory."""
+        if self.minimum() > budget.left():
+            return math.inf if self.num_edges else 0
         items = ((self.id_bytes, True), *((item, False) for item in self.item_bytes))
-        counts = (-(-item * self.num_edges // self.windows(budget, 0, item, indices=own)[0]) for item, own in items)
+        counts = (-(-item * self.num_edges // self.window(budget, 0, item, indices=own)) for item, own in items)
         return max(counts) if self.num_edges else 0
-
-    def windows(self, budget: Budget, inverse: int, item: int, *, indices: bool) -> tuple[int, int]:
-        """Return the bytes of a window of a file, and for the starts of its columns unless all stay in memory."""
-        maps, offsets = self.resident_bytes(budget, inverse, indices)
-        room, starts = budget.left() - PIECES * self.piece - maps - offsets, 0
-        if not offsets:
-            starts = min(self.parts()[1], max(self.sizes.block, room // 4))
-        written, block = item * self.num_edges, self.sizes.block
-        return min(written, max(block, (room - starts) // block * block)), starts
 
 
 @dataclass
@@ -119,43 +115,24 @@ def write_relation(writer: DirectoryWriter, folder: str, old: OldRelation, nodes
         return
     sizes = old.sizes(nodes.sizes)
     sizes.require(folder, nodes.budget)
-    indptr = _write_indptr(writer, f"{folder}/indptr", old, nodes, sizes)
-    inverse, apart = memory_of(old.src_old_to_new), old.dst_old_to_new is not old.src_old_to_new
+    native.check_indptr(old.indptr, old.indices.shape[0], nodes.threads)
+    indptr = native.relabel_indptr(old.indptr, old.dst_old_to_new, nodes.threads)
+    if not writer.has(f"{folder}/indptr"):
+        writer.put(f"{folder}/indptr", indptr)
+    apart = old.dst_old_to_new is not old.src_old_to_new
     for key, values in (("indices", None), *sorted(old.edge_data.items())):
-        dtype = f"int{8 * sizes.id_bytes}" if values is None else values.dtype.name
-        shape = old.indices.shape if values is None else values.shape
-        if writer.has(f"{folder}/{key}"):
+        if writer.has(name := f"{folder}/{key}"):
             continue
         item = sizes.id_bytes if values is None else value_bytes(values)
-        window, starts = sizes.windows(nodes.budget, inverse, item, indices=values is None)
-        with writer.file(f"{folder}/{key}", dtype, shape) as file:
+        dtype = f"int{8 * item}" if values is None else values.dtype.name
+        window = sizes.window(nodes.budget, memory_of(old.src_old_to_new), item, indices=values is None)
+        with writer.file(name, dtype, (old.indices if values is None else values).shape) as file:
             sources = old.src_old_to_new
-            if values is None and sizes.resident_bytes(nodes.budget, inverse, True)[0] and file.missing():
+            if values is None and sizes.sources_kept(nodes.budget) and file.missing():
                 sources = in_memory(sources, nodes.sizes)
             places = old.dst_old_to_new if apart else sources
-            entries = _Entries(
-                old, values, indptr, sources, places, item, starts, sizes.piece, nodes.sizes, nodes.threads, key
-            )
-            move([entries], [file], MovePlan(window, 0, ()), file.path, f"{folder}/{key}")
-
-
-def _write_indptr(
-    writer: DirectoryWriter, name: str, old: OldRelation, nodes: NodeArrays, sizes: RelabelSizes
-) -> AnyArray:
-    """Write the new offsets unless they are there; return them, memory-mapped unless they are to stay in memory."""
-    if not writer.has(name):
-        native.check_indptr(old.indptr, old.indices.shape[0], nodes.threads)
-        others = nodes.without(memory_of(old.src_old_to_new))
-        if old.indptr.nbytes <= others.budget.left():
-            indptr: AnyArray = native.relabel_indptr(old.indptr, old.dst_old_to_new, nodes.threads)
-            writer.put(name, indptr)
-            if sizes.resident_bytes(nodes.budget, 0, indices=False)[1]:
-                return indptr
-            del indptr
-        else:
-            with writer.file(name, "int64", old.indptr.shape) as file:
-                others.offsets(file, old.indptr, old.dst_old_to_new)
-    return open_raw(writer.path / name, np.dtype(np.int64), old.indptr.shape)
+            entries = _Entries(old, values, indptr, sources, places, item, sizes.piece, nodes.threads, name)
+            move([entries], [file], MovePlan(window, 0, ()), file.path, name)
 
 
 @dataclass
@@ -164,13 +141,11 @@ class _Entries:
 
     old: OldRelation
     values: AnyArray | None
-    indptr: AnyArray  # new offsets, in memory or mapped
+    indptr: AnyArray  # new offsets
     sources: AnyArray  # new id of each source
     places: AnyArray  # new id of each column
     item: int  # bytes of an entry of the result
-    starts: int  # bytes for the starts of a window's columns, where the new offsets are mapped
-    piece: int
-    sizes: PieceSizes
+    piece: int  # bytes of entries, or of the source map, that are read together
     threads: int
     desc: str
 
@@ -181,36 +156,26 @@ class _Entries:
     def fills(self, window: Window) -> bool:
         return window.begin < window.end
 
-    def read(self, windows: Sequence[Window]) -> Iterator[tuple[Window, int, AnyArray, int, AnyArray]]:
-        """Yield a window, the first of some entries, these, and the first of some of its columns with their starts."""
+    def read(self, windows: Sequence[Window]) -> Iterator[tuple[int, AnyArray]]:
+        """Yield the number of the first of some entries, and these."""
         entries = self.old.indices if self.values is None else self.values
-        step = max(1, self.piece // value_bytes(entries))
-        for window in windows:
-            for column, starts in self._starts(*self._span(window)):
-                with progress(entries.shape[0], f"{self.desc} from edge {window.begin // self.item}", "edge") as bar:
-                    for first, end, (part,) in chunks([entries], step):
-                        yield window, first, part, column, starts
-                        bar.update(end - first)
-                del starts  # before the next are made
+        with progress(entries.shape[0], f"{self.desc} from byte {windows[0].begin}", "edge", scale=True) as bar:
+            for first, end, (part,) in chunks([entries], max(1, self.piece // value_bytes(entries))):
+                yield first, part
+                bar.update(end - first)
 
-    def _span(self, window: Window) -> tuple[int, int]:
-        return window.begin // self.item, -(-window.end // self.item)
-
-    def _starts(self, first: int, end: int) -> Iterator[tuple[int, AnyArray]]:
-        """Yield the first column and starts of the columns of entries, in parts if they do not fit the memory."""
+    def place(self, piece: tuple[int, AnyArray], buffer: WindowBuffer) -> None:
+        """Copy entries to their places in a window."""
+        first, end = self._span(buffer.window)
         low = int(np.searchsorted(self.indptr, first, "right")) - 1
         high = int(np.searchsorted(self.indptr, end, "left"))
-        step = max(1, self.starts // 8 if isinstance(self.indptr, np.memmap) else high - low)
-        for column in range(low, high, step):
-            yield column, in_memory(self.indptr[column : min(high, column + step)], self.sizes)
+        num_src = self.old.src_old_to_new.shape[0] if self.values is None else None
+        at = first, low, self.indptr[low:high], self._entries(buffer)
+        place_entries(piece[1], piece[0], self.old.indptr, self.places, num_src, at, self.threads)
 
-    def place(self, piece: tuple[Window, int, AnyArray, int, AnyArray], buffer: WindowBuffer) -> None:
-        """Copy entries to their places in a window."""
-        window, first, part, column, starts = piece
-        if window == buffer.window:
-            at = self._span(window)[0], column, starts, self._entries(buffer)
-            num_src = self.old.src_old_to_new.shape[0] if self.values is None else None
-            place_entries(part, first, self.old.indptr, self.places, num_src, at, self.threads)
+    def _span(self, window: Window) -> tuple[int, int]:
+        """Return the entries of which a window has a byte, half-open."""
+        return window.begin // self.item, -(-window.end // self.item)
 
     def _entries(self, buffer: WindowBuffer) -> Bytes:
         """Return the memory of all entries that a window has a byte of."""

@@ -12,7 +12,7 @@ from tiering import native
 from tiering.artifacts.checksum import BLOCK_BYTES
 from tiering.artifacts.file_writer import FileWriter
 from tiering.artifacts.reader import chunks
-from tiering.artifacts.storage import AnyArray, Bytes, aligned_bytes, open_raw
+from tiering.artifacts.storage import AnyArray, Bytes, aligned_bytes
 from tiering.formats.encoded_rows import EncodedTable
 from tiering.formats.feature_rows import CHUNK_BYTES
 from tiering.formats.features import FeatureTable
@@ -20,7 +20,7 @@ from tiering.formats.shape import value_bytes, value_rows
 from tiering.formats.tier_rows import TierRows
 from tiering.memory import Budget, available_memory
 from tiering.run.move import Items, MovePlan, ReadPlan, move_items, plan_moves
-from tiering.run.places import Places, WindowBuffer
+from tiering.run.places import Places
 
 Rows: TypeAlias = FeatureTable | EncodedTable | TierRows
 """Rows in a file, perhaps to be encoded, or such as can be read front to back only."""
@@ -124,42 +124,6 @@ def plan_nodes(count: int, item_bytes: int, sizes: PieceSizes = SIZES) -> ReadPl
 
 
 @dataclass(frozen=True)
-class _Degrees:
-    """Degrees of columns, each at the place behind its column's."""
-
-    indptr: AnyArray
-    columns: AnyArray  # new id of each column
-    sizes: PieceSizes
-
-    @property
-    def reading(self) -> ReadPlan:
-        return plan_nodes(self.columns.shape[0], 8, self.sizes)
-
-    def read(self, begin: int, end: int, multiple: int = 1) -> Iterator[tuple[Bytes, AnyArray]]:
-        last = int(self.indptr[begin])
-        for _, _, (ends, columns) in chunks(
-            [self.indptr[begin + 1 : end + 1], self.columns[begin:end]], self.sizes.nodes
-        ):
-            degrees = np.diff(ends, prepend=last)
-            last = int(ends[-1])
-            yield value_rows(degrees), columns.astype(np.int64) + 1
-
-
-@dataclass(frozen=True)
-class _Offsets(Items):
-    """Degrees summed up to offsets, window after window."""
-
-    file: FileWriter | None = None
-
-    def finish(self, buffer: WindowBuffer) -> None:
-        """Sum up from the last value of an earlier window."""
-        sums, before = buffer.data.view(np.int64), buffer.window.begin // 8
-        if before and self.file is not None:
-            sums[0] += open_raw(self.file.path, np.dtype(np.int64), (self.file.nbytes // 8,))[before - 1]
-        np.cumsum(sums, out=sums)
-
-
-@dataclass(frozen=True)
 class NodeArrays:
     """A writer of files along nodes, in the order of new ids."""
 
@@ -195,14 +159,6 @@ class NodeArrays:
         """Write the inverse of a permutation."""
         self._move(file, NodeReader(None, order, self.sizes))
 
-    def offsets(self, file: FileWriter, indptr: AnyArray, old_to_new: AnyArray) -> None:
-        """Write the offsets of the columns under their new ids; `indptr` is sound."""
-        places = Places.row_by_row(indptr.shape[0], 8)
-        self._fill(file, _Offsets(_Degrees(indptr, old_to_new, self.sizes), places, self.threads, file))
-
     def _move(self, file: FileWriter, reader: NodeReader) -> None:
-        places = Places.row_by_row(reader.numbers.shape[0], reader.item_bytes)
-        self._fill(file, Items(reader, places, self.threads))
-
-    def _fill(self, file: FileWriter, items: Items) -> None:
+        items = Items(reader, Places.row_by_row(reader.numbers.shape[0], reader.item_bytes), self.threads)
         move_items([items], [file], self.budget, file.path.with_name(f"{file.path.name}.pieces"), file.path.name)

@@ -28,6 +28,7 @@ from tiering.run.plan import StageEstimate, StepEstimate, base_memory
 
 _LEAST_TASK = 64 << 20  # bytes of a task that cuts lists
 _TASK_MEMORY = 2 * BLOCK_BYTES + appending_memory(1 << 62)  # and these bytes: new ids of sources, a file
+_OWN_TASKS = _LEAST_TASK + _TASK_MEMORY  # memory with which lists of any length are cut
 
 
 class ReorderStep(NamedTuple):
@@ -113,7 +114,7 @@ class ReorderPlan:
 
     def least_memory(self, features: bool) -> int:
         """Return the least bytes with which relations, rows, scores and other arrays of the nodes can be reordered."""
-        relations = [self._sizes(edges).minimum() for edges in self.shape.edges]
+        relations = [min(self._sizes(edges).minimum(), _OWN_TASKS) for edges in self.shape.edges]
         nodes = [self._along(count, item) for count, item in self._node_items()]
         return max([*relations, least_memory([*nodes, *(self._rows() if features else ())])])
 
@@ -246,7 +247,7 @@ class ReorderPlan:
         inverse = self._inverse(edges.relation[2])
         read = round(offsets * edges.uncached) + (0 if inverse else self._map_bytes(edges.relation[2]))
         yield StepEstimate(
-            f"{name} indptr", "in memory", memory=inverse + min(offsets, self.budget.left()), disk_read=read,
+            f"{name} indptr", "in memory", memory=inverse + offsets, disk_read=read,
             disk_written=offsets, amount=sizes.num_dst, unit="node",
         )  # fmt: skip
         yield self._entries(f"{name} indices", sizes, sizes.id_bytes, inverse, edges.uncached, indices=True)
@@ -257,14 +258,13 @@ class ReorderPlan:
         self, name: str, sizes: RelabelSizes, item: int, inverse: int, uncached: float, *, indices: bool
     ) -> StepEstimate:
         """Return the step of a file along the entries, made in windows; columns count as equally long."""
-        written = sizes.num_edges * item
-        maps, offsets = sizes.resident_bytes(self.budget, inverse, indices)
-        window, starts = sizes.windows(self.budget, inverse, item, indices=indices)
+        written, (sources, offsets, _) = sizes.num_edges * item, sizes.parts()
+        window = sizes.window(self.budget, inverse, item, indices=indices)
         count = -(-written // max(1, window))
-        pieces = PIECES * sizes.piece if uncached else 0
-        again = max(0, sizes.parts()[0] - inverse) + (0 if offsets else 8 * sizes.num_dst) if indices else 0
+        maps = max(inverse, sizes.sources_kept(self.budget) if indices else 0)
+        again = max(0, sources - inverse) if indices else 0
         return StepEstimate(
-            name, _in_words(count), memory=maps + offsets + pieces + window + starts,
+            name, _in_words(count), memory=maps + offsets + window + (PIECES * sizes.piece if uncached else 0),
             disk_read=round(count * written * uncached) + again, disk_written=written,
             amount=count * sizes.num_edges, unit="edge",
         )  # fmt: skip
