@@ -115,7 +115,7 @@ def fill(context: TaskContext) -> None:
         ends = {str(number): file["ends"] for number, file in enumerate(params["files"])}
         for part in out.parts:
             window = Window(out.number, -1, *(out.file.ends[part - 1] if part else 0, out.file.ends[part]))
-            reach = max(places.item_bytes for _, places in moves) - 1
+            reach = max((places.item_bytes for _, places in moves), default=1) - 1
             buffer = WindowBuffer(window, reach, context.buffer)
             for one, places in moves:
                 files = [len(ends[file]) for file in places.sizes if int(file) < out.number]
