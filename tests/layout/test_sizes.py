@@ -20,6 +20,7 @@ from tiering.layout.sizes import TierRoom, choose_sizes
 from tiering.layout.tiers import Capacities
 from tiering.pipeline.sizes import BatchSize, process_memory
 from tiering.sampling import SamplingOptions
+from tiering.text.units import Size
 
 MIB = 1 << 20
 
@@ -43,6 +44,13 @@ def test_the_fastest_tiers_are_filled_first(gpu, cpu, ahead, total, ssd):
     else:
         assert 15 / 16 * min(cpu, ahead) <= on_cpu + 1e-9 and on_cpu <= min(cpu, ahead) and found.capacities.ssd
         assert [row[0] for row in found.rows] == ["gpu", "cpu", "ssd"]
+
+
+def test_lists_share_a_gpu_tier_that_is_given():
+    """The other rows grow by what lists take."""
+    asked = Capacities(gpu=Size("10MiB", bytes=10 * MIB))
+    found = choose_sizes(asked, ["cpu"], TierRoom(0, 40 * MIB, 40 * MIB), 20 * MIB, 3 * MIB, 0)
+    assert found.bytes["cpu"] == 13 * MIB
 
 
 @pytest.mark.parametrize(

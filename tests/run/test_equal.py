@@ -19,6 +19,7 @@ from tiering.run.job import ClusterOptions
     [
         (["--shards", "3"], ["--shards", "--executor"]),
         (["--executor", "local", "--shards", "0"], ["shards", "1 to 65536", "0"]),
+        (["--executor", "local", "--workers", "0"], ["workers", "1 or more", "0"]),
         (["--executor", "local", "--task-memory", "1MiB"], ["--task-memory", "64MiB"]),
         (["--executor", "slurm"], ["executor", "local or ray", "slurm"]),
         (["--executor", "local", "--address", "auto"], ["address", "ray"]),
