@@ -12,18 +12,23 @@ import xxhash
 
 from tiering import native
 from tiering.artifacts.reader import chunks
+from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import InputError
 from tiering.formats.graph import Graph
 from tiering.formats.shape import SizedGraph
 from tiering.formats.user_arrays import UserArray, UserValues, featured_types, read_user_arrays
 from tiering.run.grid import Int64Array
-from tiering.scores.counts import in_place
+from tiering.run.job import Job
+from tiering.run.step import TaskContext
+from tiering.scores.blocks import emit_values, make_blocks, sum_out_edges
+from tiering.scores.counts import column_sizes, in_place, join_columns
 from tiering.scores.request import HUGE_PAGE, SLACK, Float64Array, MemoryNeed, Method, ScoreColumns, ScoreRequest
 from tiering.text.units import format_count
 
 CHUNK = 1 << 18  # nodes whose scores are computed, or read and checked, together
 COUNTED_EDGES = 1 << 25  # edges whose out-degrees are counted together
 OPTION = "--from"
+_HERE = "tiering.scores.direct"
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
@@ -76,6 +81,29 @@ def degree_need(graph: SizedGraph, request: ScoreRequest) -> MemoryNeed:
     return MemoryNeed(need, need, f"degree: 8 bytes for each of {format_count(graph.num_nodes())} nodes and counters")
 
 
+def _run_degree(job: Job, writer: ArtifactWriter, graph: Graph, _: ScoreRequest) -> ScoreColumns:
+    """Count by tasks, as a sweep in which each list passes 1 along; sums are exact below 2^53."""
+    job.expect(4)
+    blocks = make_blocks(job, graph, {})
+    ones = blocks.make_step("ones", f"{_HERE}:pass_ones")
+    job.run(ones)
+    counted = blocks.make_step("counted", f"{_HERE}:count_lists", ones.name)
+    job.run(counted)
+    join_columns(job, writer, column_sizes(graph)[0], counted.name, blocks.params["nodes"])
+    return ScoreColumns({})
+
+
+def pass_ones(context: TaskContext) -> None:
+    """Leave 1 for each list of a task's nodes."""
+    context.write(none=np.empty(0))
+    emit_values(context, lambda _, __, columns: np.ones(columns.size))
+
+
+def count_lists(context: TaskContext) -> None:
+    """Write how many entries each of a task's nodes has in the lists of all relations."""
+    context.write(degree=sum_out_edges(context))
+
+
 def read_user_scores(graph: SizedGraph, values: UserValues) -> tuple[dict[str, UserArray], list[str]]:
     """Return arrays of scores by node type, lengths checked, and notes; types without features may be left out."""
     arrays = read_user_arrays(graph, values, "one score per node", OPTION, "iuf")
@@ -116,6 +144,6 @@ def _checked(array: UserArray | None, count: int) -> Float64Array:
 
 
 RANDOM = Method(random, partial(_need, "random", 0), seeded=True, edges=False)
-DEGREE = Method(degree, degree_need)
+DEGREE = Method(degree, degree_need, tasks=_run_degree)
 USER_SCORES = Method(user_scores, partial(_need, "given scores", 4 * 8 * CHUNK), edges=False)
 """Takes the place of a method where the user has computed the scores."""
