@@ -39,7 +39,8 @@ MANIFESTS = ("manifest.json", "checksums")  # of layouts: they name the stripe f
     ("method", "options"),
     [
         ("vip", {"fanouts": [{**NONE, "x": 3, "y": 1}, {**NONE, "w": 2}, 2]}),
-        ("hybrid", {"fanouts": [3, 2], "batch_size": 3}), ("degree", {}),
+        ("hybrid", {"fanouts": [3, 2], "batch_size": 3}),
+        ("degree", {}),
         *(
             pytest.param(method, options, marks=pytest.mark.slow)
             for method, options in [

@@ -18,8 +18,9 @@ from tiering.reorder.arrays import SIZES, NodeArrays, plan_nodes
 from tiering.reorder.rank import nodes_per_run, sort_bytes
 from tiering.reorder.table_reader import disk_read, plan_reading
 from tiering.reorder.tasks.order import NODE_BYTES
-from tiering.reorder.tasks.relabel import task_bytes, value_sizes
+from tiering.reorder.tasks.relabel import COLUMN_BYTES, task_bytes, value_sizes
 from tiering.reorder.tasks.rows import tables_task_bytes
+from tiering.run.grid import MAX_RUNS
 from tiering.run.job import Carrier
 from tiering.run.move import MAX_PASSES, ReadPlan, least_memory, plan_moves
 from tiering.run.options import ClusterOptions
@@ -38,6 +39,10 @@ class ReorderStep(NamedTuple):
     key: Any = ""
     nbytes: int = 0  # memory of a task that took all of it
     carrier: Carrier | None = None  # cuts it into tasks; ``None``: this process takes it
+
+    def parts(self, nbytes: int) -> int:
+        """Return into how many tasks something is cut that would take so much memory in one."""
+        return 1 if self.carrier is None else self.carrier.grid.parts(nbytes)
 
 
 def own_carrier(budget: Budget, threads: int) -> Carrier | None:
@@ -155,7 +160,7 @@ class ReorderPlan:
     def estimates(self, step: ReorderStep) -> Iterator[StepEstimate]:
         """Yield an estimate for each part of a step that runs in this process, or one for the tasks of the step."""
         if step.carrier is not None:
-            parts = step.carrier.grid.parts(step.nbytes)
+            parts = step.parts(step.nbytes)
             yield replace(self._whole(step), how=f"{parts} tasks", memory=-(-step.nbytes // parts), in_store=True)
         elif step.kind == "order":
             yield from self._order(step.key)
@@ -178,7 +183,8 @@ class ReorderPlan:
             edges = self._edges(step.key)
             written = shape.edge_bytes(edges)
             read = round(written * edges.uncached)
-            shuffled = written + self._map_bytes(step.key[2])
+            nodes, parts = shape.num_nodes(step.key[2]), step.parts(shape.num_nodes(step.key[2]) * COLUMN_BYTES)
+            shuffled = written + self._map_bytes(step.key[2]) + 16 * parts * min(nodes, MAX_RUNS)
             name, count, unit = relation_key(step.key), edges.num_edges, "edge"
         else:
             read = written = sum(table.bytes for table in shape.tables.values())

@@ -314,6 +314,7 @@ class _Pieces(AbstractContextManager["_Pieces"]):
 
     def __init__(self, items: Items, groups: Sequence[Sequence[Window]], chunk: int, folder: Path) -> None:
         self._items, self._store, self._memory = items, Store(folder), fresh(0)
+        self._store.clear("")  # of a run that was killed
         self._numbers = {window: number for number, window in enumerate(w for g in groups for w in g if items.fills(w))}
         item_bytes, count = items.places.item_bytes, items.reader.reading.items
         step = max(1, 2 * chunk // (item_bytes + 16))  # an item, its copy, its place and position, each twice

@@ -83,12 +83,13 @@ def degree_need(graph: SizedGraph, request: ScoreRequest) -> MemoryNeed:
 
 def _run_degree(job: Job, writer: ArtifactWriter, graph: Graph, _: ScoreRequest) -> ScoreColumns:
     """Count by tasks, as a sweep in which each list passes 1 along; sums are exact below 2^53."""
-    job.expect(4)
+    job.expect(5)
     blocks = make_blocks(job, graph, {})
     ones = blocks.make_step("ones", f"{_HERE}:pass_ones")
     job.run(ones)
     counted = blocks.make_step("counted", f"{_HERE}:count_lists", ones.name)
     job.run(counted)
+    job.release(ones)
     join_columns(job, writer, column_sizes(graph)[0], counted.name, blocks.params["nodes"])
     return ScoreColumns({})
 

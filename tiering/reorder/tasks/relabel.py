@@ -1,8 +1,8 @@
 """The lists of a relation under new ids, by tasks; a list moves as a whole, and keeps its order.
 
 ``cut`` sends the lists of a range of old ids to ranges of new ones, sources renamed, ``write`` makes a file, range of
-new ids after range. Ranges have about the same number of edges, which the driver counts by runs of old and of new ids.
-Memory: twice the widest array along the edges of a range, `_COLUMN_BYTES` for each of its nodes, and a block of new ids
+new ids after range. Ranges have about the same number of edges, which ``count`` counts by runs of old and of new ids.
+Memory: twice the widest array along the edges of a range, `COLUMN_BYTES` for each of its nodes, and a block of new ids
 of sources or what appending to a file takes.
 """
 
@@ -18,22 +18,22 @@ from tiering.artifacts.document import open_manifest
 from tiering.artifacts.manifest import Relation, id_bytes, storage_dtype
 from tiering.artifacts.storage import AnyArray
 from tiering.artifacts.writer import ArtifactWriter
+from tiering.errors import FormatError
 from tiering.formats.graph import Graph, relation_folder
 from tiering.formats.shape import SizedGraph, value_bytes, value_rows
 from tiering.reorder.adjacency import place_entries
 from tiering.run.files import TaskFile, ends_of, files_step, make_files, output_window
-from tiering.run.grid import Int64Array, balanced_bounds, run_shift
+from tiering.run.grid import balanced_bounds, equal_bounds, run_shift
 from tiering.run.job import Job
 from tiering.run.step import Step, TaskContext
 
 _HERE = "tiering.reorder.tasks.relabel"
-_CHUNK = 1 << 20  # nodes whose edges the driver counts together
-_COLUMN_BYTES = 64  # memory of a task per node of a range: offsets, new id, their order, and what is made of these
+COLUMN_BYTES = 64  # memory of a task per node of a range: offsets, new id, their order, and what is made of these
 
 
 def write_relation(job: Job, writer: ArtifactWriter, graph: Graph, relation: Relation, order: str) -> None:
     """Write the files of a relation of a reordered graph by tasks; `order` is the directory of the finished order."""
-    job.expect(2)
+    job.expect(3)
     name, (source, _, destination) = f"relation-{graph.relations.index(relation)}", relation
     num_dst, folder, per_edge = graph.num_nodes(destination), relation_folder(relation), _edge_bytes(graph, relation)
     names = [f"{folder}/{key}" for key in ("indptr", "indices", *sorted(graph.edge_data(relation)))]
@@ -43,11 +43,20 @@ def write_relation(job: Job, writer: ArtifactWriter, graph: Graph, relation: Rel
         "destination": destination, "num_src": graph.num_nodes(source), "num_dst": num_dst, "parts": parts,
         "names": names,
     }  # fmt: skip
-    new_ids = open_manifest(order).array(f"nodes/{destination}/old_to_new")
-    runs = _count_edges(graph.manifest.array(names[0]), new_ids, job.threads)
+    chunks = job.grid.parts(num_dst * COLUMN_BYTES)
+    nodes = -(-num_dst // chunks) * COLUMN_BYTES + 2 * BLOCK_BYTES
+    counted = Step(f"{name}.count", f"{_HERE}:count", chunks, {**params, "chunks": chunks}, memory=nodes)
+    job.run(counted)
+    tables = [[job.read(counted.name, task, part) for task in range(chunks)] for part in range(2)]
+    runs = np.stack([sum(of_task["edges"] for of_task in tasks) for tasks in tables])
+    if (found := int(runs[0].sum())) != graph.num_edges(relation):
+        raise FormatError(
+            f"{names[0]}: expected offsets of {graph.num_edges(relation)} entries, found {found}; the graph is "
+            "damaged: run `tiering check --full` on it"
+        )
     # A column counts as much as its bytes: lists may be empty.
     shift = run_shift(num_dst)
-    columns = np.minimum(1 << shift, num_dst - (np.arange(runs.shape[1]) << shift)) * _COLUMN_BYTES
+    columns = np.minimum(1 << shift, num_dst - (np.arange(runs.shape[1]) << shift)) * COLUMN_BYTES
     weights = runs * per_edge + columns
     cuts = [balanced_bounds(nbytes, parts) for nbytes in weights]
     largest = max(
@@ -66,12 +75,12 @@ def write_relation(job: Job, writer: ArtifactWriter, graph: Graph, relation: Rel
     ]
     params = {**params, "from": cut.name, "before": [0, *ends_of(edges)]}
     make_files(job, writer, files_step(f"{name}.files", f"{_HERE}:write", made, params, [cut.name], largest))
-    job.release(cut)
+    job.release(counted, cut)
 
 
 def task_bytes(graph: SizedGraph, relation: Relation) -> int:
     """Return the memory of a task that made the whole relation."""
-    return graph.num_edges(relation) * _edge_bytes(graph, relation) + graph.num_nodes(relation[2]) * _COLUMN_BYTES
+    return graph.num_edges(relation) * _edge_bytes(graph, relation) + graph.num_nodes(relation[2]) * COLUMN_BYTES
 
 
 def value_sizes(graph: SizedGraph, relation: Relation) -> tuple[int, ...]:
@@ -85,15 +94,15 @@ def _edge_bytes(graph: SizedGraph, relation: Relation) -> int:
     return 2 * max(id_bytes(graph.num_nodes(relation[0])), *value_sizes(graph, relation), 0)
 
 
-def _count_edges(indptr: AnyArray, new: AnyArray, threads: int) -> Int64Array:
-    native.check_indptr(indptr, int(indptr[-1]), threads)
-    shift = run_shift(new.size)
-    bounds = np.minimum(np.arange(0, new.size + (1 << shift), 1 << shift), new.size)
-    by_new = np.zeros(bounds.size - 1)  # summed as float64: exact below 2^53 edges
-    for begin in range(0, new.size, _CHUNK):
-        degrees = np.diff(indptr[begin : begin + _CHUNK + 1])
-        by_new += np.bincount(new[begin : begin + _CHUNK] >> shift, degrees, by_new.size)
-    return np.stack([np.diff(indptr[bounds]), by_new.astype(np.int64)])
+def count(context: TaskContext) -> None:
+    """Write the edges of a range of nodes by runs of old and of new ids."""
+    params, shift = context.params, run_shift(context.params["num_dst"])
+    begin, end = equal_bounds(params["num_dst"], params["chunks"])[context.index : context.index + 2]
+    indptr, new = _read_columns(context, begin, end)
+    native.check_indptr(indptr - indptr[0], int(indptr[-1] - indptr[0]), context.threads)
+    degrees, runs = np.diff(indptr), -(-params["num_dst"] // (1 << shift))
+    for ids in (np.arange(begin, end), new):  # summed as float64: exact below 2^53 edges
+        context.write(edges=np.bincount(ids >> shift, degrees, runs).astype(np.int64))
 
 
 def cut(context: TaskContext) -> None:
