@@ -12,6 +12,11 @@ from jsonschema import Draft202012Validator
 from toy_datasets import toy_dataset, tree_bytes
 
 import tiering
+from tiering.exports import arrays
+from tiering.reorder.adjacency import RelabelSizes
+from tiering.reorder.arrays import PieceSizes
+from tiering.run.job import Carrier
+from tiering.run.options import ClusterOptions
 
 
 def read(made, file):
@@ -102,9 +107,6 @@ def test_the_document_is_what_its_schema_says(prepared, export, repository):
 
 
 def test_files_are_the_same_for_any_memory_and_threads(prepared, export, tmp_path, monkeypatch):
-    from tiering.exports import arrays
-    from tiering.reorder.arrays import PieceSizes
-
     expected = export(prepared.layout, True).path
     monkeypatch.setattr(arrays, "PIECE_BYTES", 64)
     monkeypatch.setattr(arrays, "_COLUMNS", 3)
@@ -112,6 +114,20 @@ def test_files_are_the_same_for_any_memory_and_threads(prepared, export, tmp_pat
     out = tmp_path / "again" / expected.name
     made = tiering.export_layout(prepared.layout, out, original_order=True, threads=3)
     assert tree_bytes(made.path) == tree_bytes(expected)
+
+
+def test_lists_that_would_be_read_often_are_cut_first(prepared, export, tmp_path, monkeypatch):
+    """By tasks of this process, which leave nothing behind."""
+    expected, ways = tree_bytes(export(prepared.layout, original=True).path), list[str]()
+    for module, name in ((arrays, "write_relation"), (arrays, "write_by_tasks")):
+        whole = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *a, w=whole, n=name, **o: ways.append(n) or w(*a, **o))
+    monkeypatch.setattr(RelabelSizes, "passes", lambda sizes, _: 4 if sizes.num_edges else 0)
+    monkeypatch.setattr(arrays, "own_carrier", lambda *_: Carrier(ClusterOptions(shards=3, workers=1)))
+    made = export(prepared.layout, original=True, force=True)
+    assert "write_by_tasks" in ways
+    assert tree_bytes(made.path) == expected
+    assert [path.name for path in tmp_path.iterdir()] == ["exported-True"]
 
 
 @pytest.mark.slow

@@ -28,8 +28,9 @@ from tiering.formats.tier_rows import TierRows
 from tiering.memory import Budget
 from tiering.reorder.adjacency import OldRelation, write_relation
 from tiering.reorder.arrays import SIZES, NodeArrays, PieceSizes, Rows
-from tiering.reorder.plan import ReorderPlan
+from tiering.reorder.plan import ReorderPlan, own_carrier, relation_step
 from tiering.reorder.table_reader import TableReader, disk_read
+from tiering.reorder.tasks.relabel import write_relation as write_by_tasks
 from tiering.run.move import Items, least_memory, move_items, plan_moves
 from tiering.run.places import Places
 from tiering.run.plan import StageEstimate, StepEstimate, base_memory
@@ -101,6 +102,7 @@ class ExportPlan:
         self.arrays: list[ExportedArray] = []
         self._steps: list[StepEstimate] = []
         self._budget, self._threads, self._restored = budget, threads, ranked and original
+        self._own = own_carrier(budget, threads)
         self._adjacency: tuple[Relation | None, tuple[Any, ...]] = (None, ())
         tables: dict[str, Rows] = dict(files)
         codecs: dict[str, Codec | None] = {}
@@ -181,8 +183,10 @@ class ExportPlan:
         }
         stored, how, memory, scratch = shape.edge_bytes(edges), "copied", COPY_MEMORY, 0
         if self._restored:
-            steps = ReorderPlan(shape, self._budget, self._threads).relation(edges)
-            how, scratch, memory = "relabelled", stored, max(memory, *(step.memory for step in steps))
+            plan = ReorderPlan(shape, self._budget, self._threads)
+            steps = list(plan.estimates(relation_step(shape, relation, self._budget, self._own)))
+            how, memory = "relabelled", max(memory, *(step.memory for step in steps))
+            scratch = stored + sum(step.disk_scratch for step in steps)
         self._add_step(
             begin, relation_key(relation), how, memory=memory, disk_read=round(stored * edges.uncached),
             disk_scratch=scratch, amount=edges.num_edges, unit="edge",
@@ -206,7 +210,14 @@ class ExportPlan:
         if not self._restored:
             return indptr, indices, data
         old = OldRelation(indptr, indices, data, graph.new_to_old(destination), graph.new_to_old(source))
-        write_relation(writer, folder, old, NodeArrays(self._budget, SIZES, self._threads))
+        own = relation_step(graph, relation, self._budget, self._own).carrier
+        if own is None:
+            write_relation(writer, folder, old, NodeArrays(self._budget, SIZES, self._threads))
+        elif not writer.has(*(f"{folder}/{name}" for name in ("indptr", "indices", *data))):
+            with own:
+                order, ids = str(graph.path / "order"), "new_to_old"
+                write_by_tasks(own.job(writer), writer, graph, relation, order, ids=ids, into=f"{SCRATCH}/")
+                own.finish()
 
         def scratch(name: str, like: AnyArray) -> AnyArray:
             return open_raw(writer.path / folder / name, like.dtype, like.shape)

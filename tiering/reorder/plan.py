@@ -53,13 +53,25 @@ def own_carrier(budget: Budget, threads: int) -> Carrier | None:
     return Carrier(ClusterOptions(task_memory=memory, workers=1, threads=threads), memory=budget)
 
 
+def relation_step(graph: SizedGraph, relation: Relation, budget: Budget, own: Carrier | None) -> ReorderStep:
+    """Return the step of a relation in this process, where `own` cuts what would be read more than `MAX_PASSES` times.
+
+    `own`: see `own_carrier`.
+    """
+    edges, source, destination = (graph.num_edges(relation), *(graph.num_nodes(relation[end]) for end in (0, 2)))
+    sizes = RelabelSizes(edges, source, destination, value_sizes(graph, relation))
+    if own is None or sizes.passes(budget) <= MAX_PASSES:
+        return ReorderStep("relation", relation)
+    return ReorderStep("relation", relation, task_bytes(graph, relation), own)
+
+
 def reorder_steps(
     graph: SizedGraph, tables: Mapping[str, FeatureTable], pinned: Collection[str], carrier: Carrier | None,
     budget: Budget, own: Carrier | None,
 ) -> Iterator[ReorderStep]:  # fmt: skip
     """Yield the steps in the order of the run; `tables` are written again, no tasks rank node types of `pinned`.
 
-    Without a `carrier`, `own` cuts relations that would be read more than `MAX_PASSES` times.
+    `own`: see `relation_step`, for relations that no tasks of a `carrier` make.
     """
 
     def cut(kind: str, key: Any, nbytes: int) -> ReorderStep:
@@ -68,12 +80,8 @@ def reorder_steps(
     for name in graph.node_types:
         yield cut("order", name, 0 if name in pinned else graph.num_nodes(name) * NODE_BYTES)
     for relation in graph.relations:
-        edges, nbytes = graph.num_edges(relation), task_bytes(graph, relation)
-        step = cut("relation", relation, nbytes if edges else 0)
-        source, destination = graph.num_nodes(relation[0]), graph.num_nodes(relation[2])
-        sizes = RelabelSizes(edges, source, destination, value_sizes(graph, relation))
-        many = carrier is None and sizes.passes(budget) > MAX_PASSES
-        yield step._replace(nbytes=nbytes, carrier=own) if many else step
+        step = cut("relation", relation, task_bytes(graph, relation) if graph.num_edges(relation) else 0)
+        yield relation_step(graph, relation, budget, own) if step.carrier is None else step
     for name in graph.node_types:
         yield ReorderStep("nodes", name)
     if tables:
@@ -165,7 +173,7 @@ class ReorderPlan:
         elif step.kind == "order":
             yield from self._order(step.key)
         elif step.kind == "relation":
-            yield from self.relation(self._edges(step.key))
+            yield from self._relation(self._edges(step.key))
         elif step.kind == "nodes":
             yield from self._node_arrays(step.key)
         else:
@@ -245,7 +253,7 @@ class ReorderPlan:
             disk_read=cost.passes * read, disk_written=nbytes, disk_scratch=cost.scratch,
         )  # fmt: skip
 
-    def relation(self, edges: EdgeShape) -> Iterator[StepEstimate]:
+    def _relation(self, edges: EdgeShape) -> Iterator[StepEstimate]:
         """Yield offsets, then each file that runs along the entries by windows."""
         sizes, name = self._sizes(edges), relation_key(edges.relation)
         sizes.require(name, self.budget)

@@ -22,7 +22,7 @@ from tiering.artifacts.file_writer import FileWriter, appending_memory
 from tiering.artifacts.manifest import FileEntry
 from tiering.artifacts.overlap import file_system
 from tiering.artifacts.storage import AnyArray, Bytes
-from tiering.artifacts.writer import ArtifactWriter
+from tiering.artifacts.writer import DirectoryWriter
 from tiering.errors import InternalError
 from tiering.run.job import Job
 from tiering.run.pieces import TaskRecord
@@ -141,7 +141,7 @@ def whole_files(records: Iterable[TaskRecord]) -> list[OutputFile]:
     return made
 
 
-def place_files(writer: ArtifactWriter, files: Iterable[OutputFile]) -> None:
+def place_files(writer: DirectoryWriter, files: Iterable[OutputFile]) -> None:
     """Give files that tasks have written their names, and record them."""
     for file in files:
         target = writer.path / file.name
@@ -150,13 +150,13 @@ def place_files(writer: ArtifactWriter, files: Iterable[OutputFile]) -> None:
         writer.record(file.name, FileEntry.of(file.dtype, tuple(file.shape), bytes.fromhex(file.blocks)))
 
 
-def missing_windows(writer: ArtifactWriter, step: Step) -> list[int]:
+def missing_windows(writer: DirectoryWriter, step: Step) -> list[int]:
     """Return the tasks of a `files_step` whose file is not in its place yet."""
     there = [writer.has(file["name"]) for file in step.params["files"]]
     return [index for index, window in enumerate(step.params["windows"]) if not there[window["file"]]]
 
 
-def make_files(job: Job, writer: ArtifactWriter, step: Step) -> None:
+def make_files(job: Job, writer: DirectoryWriter, step: Step) -> None:
     """Write the files of a `files_step` that are not in their place yet."""
     place_files(writer, whole_files(job.run(step, missing_windows(writer, step))))
 

@@ -21,7 +21,7 @@ from tiering.artifacts.checksum import split_digests
 from tiering.artifacts.file_writer import damaged_blocks
 from tiering.artifacts.manifest import FileEntry
 from tiering.artifacts.storage import AnyArray
-from tiering.artifacts.writer import ArtifactWriter
+from tiering.artifacts.writer import DirectoryWriter
 from tiering.errors import InternalError
 from tiering.memory import Budget, parse_memory
 from tiering.run import pieces
@@ -321,7 +321,7 @@ class Carrier(AbstractContextManager["Carrier"]):
         """Return whether a step that would take `nbytes` in one task runs as several tasks."""
         return nbytes > 0 and self.grid.parts(nbytes) > 1
 
-    def job(self, writer: ArtifactWriter) -> Job:
+    def job(self, writer: DirectoryWriter) -> Job:
         """Return the job that makes an artifact; its name stands for what is made, from what, and how it is cut."""
         stage = str(writer.journal.identity["stage"])
         identity: Mapping[str, Any] = {**writer.journal.identity, "out": str(writer.root), **vars(self.grid)}

@@ -17,7 +17,7 @@ from tiering.artifacts.checksum import BLOCK_BYTES
 from tiering.artifacts.document import open_manifest
 from tiering.artifacts.manifest import Relation, id_bytes, storage_dtype
 from tiering.artifacts.storage import AnyArray
-from tiering.artifacts.writer import ArtifactWriter
+from tiering.artifacts.writer import DirectoryWriter
 from tiering.errors import FormatError
 from tiering.formats.graph import Graph, relation_folder
 from tiering.formats.shape import SizedGraph, value_bytes, value_rows
@@ -31,8 +31,14 @@ _HERE = "tiering.reorder.tasks.relabel"
 COLUMN_BYTES = 64  # memory of a task per node of a range: offsets, new id, their order, and what is made of these
 
 
-def write_relation(job: Job, writer: ArtifactWriter, graph: Graph, relation: Relation, order: str) -> None:
-    """Write the files of a relation of a reordered graph by tasks; `order` is the directory of the finished order."""
+def write_relation(
+    job: Job, writer: DirectoryWriter, graph: Graph, relation: Relation, order: str, *, ids: str = "old_to_new",
+    into: str = "",
+) -> None:  # fmt: skip
+    """Write the files of a relation under new ids by tasks, below the folder `into`.
+
+    `order` is the directory of the finished order, of which the arrays `ids` have the new id of each node.
+    """
     job.expect(3)
     name, (source, _, destination) = f"relation-{graph.relations.index(relation)}", relation
     num_dst, folder, per_edge = graph.num_nodes(destination), relation_folder(relation), _edge_bytes(graph, relation)
@@ -41,7 +47,7 @@ def write_relation(job: Job, writer: ArtifactWriter, graph: Graph, relation: Rel
     params = {
         "graph": str(graph.path), "order": order, "folder": str(writer.path), "source": source,
         "destination": destination, "num_src": graph.num_nodes(source), "num_dst": num_dst, "parts": parts,
-        "names": names,
+        "names": names, "ids": ids,
     }  # fmt: skip
     chunks = job.grid.parts(num_dst * COLUMN_BYTES)
     nodes = -(-num_dst // chunks) * COLUMN_BYTES + 2 * BLOCK_BYTES
@@ -70,7 +76,7 @@ def write_relation(job: Job, writer: ArtifactWriter, graph: Graph, relation: Rel
     sizes = [[8 * n for n in (*np.diff(new).tolist(), 1)]]
     sizes += [[file.bytes // file.shape[0] * n for n in edges] for file in files[1:]]
     made = [
-        TaskFile(name, str(writer.path), file.dtype, file.shape, ends_of(of_parts))
+        TaskFile(into + name, str(writer.path), file.dtype, file.shape, ends_of(of_parts))
         for name, file, of_parts in zip(names, files, sizes, strict=True)
     ]
     params = {**params, "from": cut.name, "before": [0, *ends_of(edges)]}
@@ -154,7 +160,7 @@ def _read_columns(context: TaskContext, begin: int, end: int) -> tuple[AnyArray,
     """Return the offsets of lists [begin, end), and the new ids of their nodes."""
     params = context.params
     graph, order = (context.share(open_manifest, params[key]) for key in ("graph", "order"))
-    new = order.read(f"nodes/{params['destination']}/old_to_new", begin, end)
+    new = order.read(f"nodes/{params['destination']}/{params['ids']}", begin, end)
     return graph.read(params["names"][0], begin, end + 1), new
 
 
@@ -164,5 +170,5 @@ def _rename(context: TaskContext, entries: AnyArray) -> None:
     order, count = context.share(open_manifest, params["order"]), params["num_src"]
     step = BLOCK_BYTES // id_bytes(count)
     for begin in range(0, count, step):
-        part = order.read(f"nodes/{params['source']}/old_to_new", begin, min(count, begin + step))
+        part = order.read(f"nodes/{params['source']}/{params['ids']}", begin, min(count, begin + step))
         native.rename_sources(entries.view(np.uint8), part, begin, count, context.threads)
