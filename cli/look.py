@@ -11,6 +11,7 @@ import click
 
 from tiering import __version__
 from tiering.errors import InputError
+from tiering.run.options import ClusterOptions
 from tiering.text.description import Fields, Part, Table
 from tiering.text.units import format_bytes, format_count, parse_bytes, parse_size
 
@@ -28,7 +29,7 @@ _LOOKED_AT = {
 }
 
 
-@takes(Group(Common, ("threads", "json")))
+@takes(Group(ClusterOptions), Group(Common, ("threads", "json")))
 def check_command(
     call: Call,
     path: Annotated[Path, argument("PATH", "Any artifact.")],
@@ -48,7 +49,14 @@ def check_command(
         raise InputError(f"sample: expected a share of the blocks such as 1%, found {sample!r}")
     if share < 1 and not full:
         raise InputError("sample: only --full compares blocks with checksums; give both, or neither")
-    report = VerifyReport(int(call.threads), share)
+    if (cluster := call.cluster()) is not None and (not full or share < 1):
+        raise InputError("executor: tasks compare all blocks; give --full without --sample, or leave it out")
+    damaged: Any = {}
+    if cluster is not None and cluster.cuts:
+        from tiering.run.checks import compare_by_tasks
+
+        damaged = compare_by_tasks(path, cluster)
+    report = VerifyReport(int(call.threads), share, damaged)
     problems = check_artifact(path, level, report)
     document = {"path": str(path), "level": level, "sound": not problems, "problems": list(map(vars, problems))}
     verdict = f"{len(problems)} problem{'s' if len(problems) > 1 else ''}" if problems else "sound"

@@ -93,8 +93,9 @@ def open(path: str | os.PathLike[str]) -> Any:
 
 
 def check(
-    path: str | os.PathLike[str], level: str = "structure", threads: int = 1, sample: float = 1.0
-) -> list[Problem]:
+    path: str | os.PathLike[str], level: str = "structure", threads: int = 1, sample: float = 1.0,
+    cluster: ClusterOptions | None = None,
+) -> list[Problem]:  # fmt: skip
     """Return every problem of the artifact at `path`, nested ones included; an empty list if it is sound.
 
     Parameters
@@ -103,6 +104,8 @@ def check(
         ``header`` O(1), ``structure`` O(nodes), ``full`` O(edges) and all checksums.
     sample
         At level ``full``: share of the blocks of 64 MiB of each file that is compared.
+    cluster
+        At level ``full``, of all blocks: how tasks compare them.
     """
     from tiering.memory import require_floor
 
@@ -110,4 +113,9 @@ def check(
     from tiering.artifacts.artifact import VerifyReport
     from tiering.formats.registry import check_artifact
 
-    return check_artifact(path, level, VerifyReport(threads, sample))
+    damaged: Any = {}
+    if cluster is not None and cluster.cuts and level == "full" and sample >= 1:
+        from tiering.run.checks import compare_by_tasks
+
+        damaged = compare_by_tasks(Path(path), cluster)
+    return check_artifact(path, level, VerifyReport(threads, sample, damaged))

@@ -270,6 +270,8 @@ class VerifyReport:
 
     threads: int = 1
     sample: float = 1.0
+    damaged: Mapping[tuple[str, str], Sequence[int]] = field(default_factory=dict)
+    """Damaged blocks by the path of an artifact and the name of a file, of files that tasks have compared."""
     compared: int = 0  # bytes that were read and compared with a checksum
     known: int = 0  # bytes that have a checksum
     samples: list[str] = field(default_factory=list)  # files that are known by samples only, which were compared
@@ -289,7 +291,8 @@ class VerifyReport:
             wanted = random.sample(wanted, min(len(wanted), max(1, round(self.sample * len(wanted)))))
         where = name if name in manifest.files else f"external {name}: {verifier.path}"
         try:
-            wrong = verifier.damaged(wanted, self.threads)
+            known = self.damaged.get((str(manifest.path.absolute()), name))
+            wrong = verifier.damaged(wanted, self.threads) if known is None else list(known)
         except StorageError as error:
             return [Problem(where, str(error), "external")]
         self.known += verifier.nbytes

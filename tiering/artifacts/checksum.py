@@ -121,6 +121,11 @@ class Verifier:
         self._streams: dict[int, tuple[int, Any]] = {}  # by thread: where it is, and the hash of the block it is in
 
     @property
+    def by_block(self) -> bool:
+        """Whether the digests of the blocks are known."""
+        return self._blocks is not None
+
+    @property
     def done(self) -> bool:
         """Whether all blocks are verified."""
         return not self._pending

@@ -326,12 +326,22 @@ class Carrier(AbstractContextManager["Carrier"]):
         stage = str(writer.journal.identity["stage"])
         identity: Mapping[str, Any] = {**writer.journal.identity, "out": str(writer.root), **vars(self.grid)}
         name = f"{stage}-{xxhash.xxh3_64_hexdigest(canonical(identity))}"
-        url, executor = self.options.store or str(writer.root.with_name(f".{writer.root.name}.tasks")), self._started()
+        url = self._url(writer.root)
         folder = Path(os.path.abspath(url)) / name  # noqa: PTH100 - keep symbolic links in the name as given
         # Removed with the journal that knows of it, however the run ends.
         ExternalDirectories(writer.journal, writer.root).own_temporary(folder)
+        return self._begin(url, name)
+
+    def job_of(self, name: str, path: Path) -> Job:
+        """Return a job about what lies at `path`, which writes no artifact."""
+        return self._begin(self._url(path.absolute()), name)
+
+    def _url(self, path: Path) -> str:
+        return self.options.store or str(path.with_name(f".{path.name}.tasks"))
+
+    def _begin(self, url: str, name: str) -> Job:
         job = Job(
-            Store(url), name, executor, grid=self.grid, threads=self.options.threads, retry=self.retry,
+            Store(url), name, self._started(), grid=self.grid, threads=self.options.threads, retry=self.retry,
             counters=self.counters,
         )  # fmt: skip
         self._jobs.append(job)
