@@ -32,7 +32,9 @@ def plan_reading(table: Rows, in_order: bool, sizes: PieceSizes | None = None, m
     sizes, source = sizes or SIZES, source_of(table)
     how = "in order" if in_order else "gather" if sizes.cached(table) else "passes"
     numbers = PLACE_BYTES if how == "passes" else 0
-    step = sizes.rows(max(moved_bytes(table), made_bytes) + numbers)
+    row = max(moved_bytes(table), made_bytes) + numbers
+    # From the page cache small pieces come as fast; a table that is one piece takes one buffer.
+    step = sizes.rows(2 * row if how == "gather" and table.rows * row > sizes.chunk else row)
     rows = min(step, table.rows)
     pieces, made = rows * source.row_bytes * min(2, -(-table.rows // step)), rows * made_bytes
     if isinstance(table, EncodedTable):
