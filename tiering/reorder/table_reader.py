@@ -23,6 +23,8 @@ from tiering.formats.tier_rows import TierRows
 from tiering.reorder.arrays import SIZES, PieceSizes, Rows, moved_bytes, source_of
 from tiering.run.move import PLACE_BYTES, MoveCost, ReadPlan
 
+_ENCODING = 4 << 20  # bytes that threads hold while they encode rows and add up errors, about
+
 
 def plan_reading(table: Rows, in_order: bool, sizes: PieceSizes | None = None, made_bytes: int = 0) -> ReadPlan:
     """Return how the rows of a table are read; `in_order`: it lies in the order of its ranks.
@@ -38,7 +40,7 @@ def plan_reading(table: Rows, in_order: bool, sizes: PieceSizes | None = None, m
     rows = min(step, table.rows)
     pieces, made = rows * source.row_bytes * min(2, -(-table.rows // step)), rows * made_bytes
     if isinstance(table, EncodedTable):
-        made += rows * table.row_bytes
+        made += rows * table.row_bytes + min(_ENCODING, table.bytes)
     elif isinstance(source, TierRows):
         pieces = source.pieces_memory(step)
     return ReadPlan(how, table.rows, step, rows * (made_bytes or table.row_bytes), pieces + made + rows * numbers)
