@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from damage import flip
 from toy_datasets import chain, toy_dataset
@@ -9,6 +11,7 @@ from toy_datasets import chain, toy_dataset
 import tiering
 from tiering.artifacts import checksum
 from tiering.artifacts.checksum import Verifier
+from tiering.errors import MissingError, StorageError
 from tiering.run.job import ClusterOptions
 
 
@@ -51,6 +54,33 @@ def test_tasks_say_what_one_process_says(layout, tiering_cli, tmp_path, monkeypa
     said = [tiering_cli(*command, *more).json for more in ([], ["--executor", "local", "--shards", str(parts)])]
     assert said[0] == said[1]
     assert {one.name for one in tmp_path.iterdir()} == {"data", "graph", "scores", "reordered", "layout", "a", "b"}
+
+
+@pytest.mark.parametrize("damage", ["manifest", "gone", "unreadable"])
+def test_what_tasks_cannot_read_is_said_as_without_them(layout, tmp_path, monkeypatch, damage):
+    if damage == "unreadable":
+        digests = checksum.block_digests
+
+        def failing(path, *options):
+            if Path(path).resolve().name == "cpu":
+                raise StorageError(5, "no more")
+            return digests(path, *options)
+
+        monkeypatch.setattr(checksum, "block_digests", failing)
+    elif damage == "gone":
+        (layout.path / "manifest.json").unlink()
+    else:
+        (layout.path / "manifest.json").write_text("{")
+    before = sorted(path.name for path in tmp_path.iterdir())
+
+    def said(**how):
+        try:
+            return tiering.check(layout.path, "full", **how)
+        except MissingError as error:
+            return str(error)
+
+    assert said() and said(cluster=ClusterOptions(shards=3, workers=2)) == said()
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 
 def test_tasks_compare_all_blocks(layout, tiering_cli):

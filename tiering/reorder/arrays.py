@@ -61,9 +61,9 @@ class PieceSizes:
         """Bytes of a piece of scores: two being read, and keys, bins and masks of one."""
         return self.scores * 80
 
-    def rows(self, row_bytes: int, multiple: int = 1) -> int:
-        """Return the rows of a chunk, rounded down to a multiple of `multiple`, at least one multiple."""
-        return max(1, self.chunk // row_bytes // multiple) * multiple
+    def rows(self, row_bytes: int) -> int:
+        """Return the rows of a chunk, at least one."""
+        return max(1, self.chunk // row_bytes)
 
     def cached(self, table: Rows) -> bool:
         """Return whether the page cache has room for a table, which lies in one file."""

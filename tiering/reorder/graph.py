@@ -76,12 +76,12 @@ def reorder_graph(
     (`tiering.reorder.rank.read_first`) come before all others of their type. Without `features` the tables stay as the
     graph has them, in original order: the layout permutes rows while it places them.
 
-    Cost: the entries of a relation are read front to back, once for each window of the result that fits the memory, so
-    once where all of it does (`RelabelSizes.in_memory`: 4 bytes per edge, 8 per destination node, 4 per source node);
-    the same for each array of edge data and of the nodes. Feature rows come into order as `tiering.run.move` says.
+    Cost: the entries of a relation, and each array along its edges, are read once where the memory holds the result (4
+    bytes per edge, 8 per destination node, 4 per source node), else once for each window of the result, up to three;
+    longer lists are cut first, by tasks of this process. Arrays of nodes and feature rows: see `tiering.run.move`.
 
     `InputError`: a feature file changed since the import. `FormatError`: an offset or an id is out of range.
-    `BudgetError`: the memory is less than `RelabelSizes.minimum` of a relation.
+    `BudgetError`: the memory is less than `ReorderPlan.least_memory`.
     """
     arrays, first = NodeArrays(parse_memory(memory), sizes or SIZES, parse_threads(threads)), first or {}
     tables = checked_tables(graph) if features else {}

@@ -103,8 +103,8 @@ class ReorderPlan:
     """The steps of a reorder, with the memory and disk that they take.
 
     `uncached`: the share of the scores that the page cache does not hold. `pinned`: node types of which the user puts
-    some nodes first. Memory: both maps of a type while they are made; per relation `RelabelSizes.in_memory`, or what
-    the budget leaves; for arrays of the nodes a window, and for features that of `tiering.run.move`.
+    some nodes first. Memory: both maps of a type while they are made; new offsets, maps and a window of a relation;
+    arrays of nodes and features as `tiering.run.move` plans them.
     """
 
     shape: GraphShape

@@ -14,14 +14,14 @@ from tiering.errors import FormatError, MissingError, StorageError
 from tiering.run.grid import equal_bounds
 from tiering.run.job import Carrier
 from tiering.run.options import ClusterOptions
-from tiering.run.step import Step, TaskContext
+from tiering.run.step import Step, TaskContext, plan_digest
 
 Damage = dict[tuple[str, str], list[int]]
 """Damaged blocks by the path of an artifact and the name of a file, of all files that tasks have compared."""
 
 
 def compare_by_tasks(path: Path, options: ClusterOptions) -> Damage:
-    """Compare the files of an artifact, and of those inside it, that are there and have checksums of their blocks."""
+    """Compare the files of an artifact and of nested ones which can be read and whose blocks have digests."""
     files: list[Any] = [
         [str(manifest.path), name, num_blocks(verifier.nbytes)]
         for manifest in _manifests(path)
@@ -30,17 +30,22 @@ def compare_by_tasks(path: Path, options: ClusterOptions) -> Damage:
         if verifier is not None
     ]
     total = sum(blocks for _, _, blocks in files)
-    found: Damage = {(artifact, name): [] for artifact, name, _ in files}
+    if not total:
+        return {}
     with Carrier(options) as carrier:
-        job = carrier.job_of(f"check-{open_manifest(path).digest.rpartition(':')[2]}", path)
-        job.remove()  # files may have changed since an earlier check was stopped
-        tasks = min(max(1, total), carrier.grid.parts(total * BLOCK_BYTES))
+        tasks = min(total, carrier.grid.parts(total * BLOCK_BYTES))
         step = Step("check", "tiering.run.checks:compare", tasks, {"files": files, "tasks": tasks})
-        for record in job.run(step):
-            for number, block in record["facts"]["damaged"]:
-                found[files[number][0], files[number][1]].append(block)
-        job.remove()
-    return found
+        job = carrier.job_of(f"check-{plan_digest(step).rpartition(':')[2]}", path)
+        job.remove()  # files may have changed since an earlier check was stopped
+        try:
+            records = job.run(step)
+        finally:
+            job.remove()
+    unread = {number for record in records for number in record["facts"]["unread"]}
+    found = {number: list[int]() for number in range(len(files)) if number not in unread}
+    for number, block in (place for record in records for place in record["facts"]["damaged"]):
+        found.get(number, []).append(block)
+    return {(files[number][0], files[number][1]): blocks for number, blocks in found.items()}
 
 
 def _manifests(path: Path) -> Iterator[Manifest]:
@@ -61,15 +66,18 @@ def _whole_file(manifest: Manifest, name: str) -> Any:
     return None
 
 
-def compare(context: TaskContext) -> dict[str, list[tuple[int, int]]]:
-    """Return the damaged blocks of a share: numbers of files and of blocks."""
-    files, before, damaged = context.params["files"], 0, list[tuple[int, int]]()
+def compare(context: TaskContext) -> dict[str, list[Any]]:
+    """Return the damaged blocks of a share, numbers of files and of blocks, and the files that cannot be read."""
+    files, before, damaged, unread = context.params["files"], 0, list[tuple[int, int]](), list[int]()
     total = sum(blocks for _, _, blocks in files)
     begin, end = equal_bounds(total, context.params["tasks"])[context.index : context.index + 2]
     for number, (artifact, name, blocks) in enumerate(files):
         own = range(max(begin - before, 0), min(end - before, blocks))
         before += blocks
         if own:
-            verifier = context.share(open_manifest, artifact).verifier(name)
-            damaged += [(number, block) for block in verifier.damaged(own, context.threads)]
-    return {"damaged": damaged}
+            try:
+                verifier = context.share(open_manifest, artifact).verifier(name)
+                damaged += [(number, block) for block in verifier.damaged(own, context.threads)]
+            except (FormatError, StorageError):  # which the driver reports
+                unread.append(number)
+    return {"damaged": damaged, "unread": unread}

@@ -55,7 +55,7 @@ class Reader(Protocol):
         """How items are read."""
 
     def read(self, begin: int, end: int, multiple: int = 1) -> Iterator[tuple[Bytes, AnyArray | range]]:
-        """Yield items in pieces: those of the numbers [begin, end) where they are read in order, else of the input.
+        """Yield items in pieces: with the numbers [begin, end) where they are read in order, else from the input.
 
         All pieces but the last have a multiple of so many items.
         """
@@ -100,7 +100,7 @@ class Items:
         return low < high
 
     def read(self, windows: Sequence[Window]) -> Iterator[tuple[Bytes, AnyArray]]:
-        """Yield items with their places: all, or where they are read in order those of the windows."""
+        """Yield items with their places: items of the windows where they are read in order, else all."""
         if not self.reader.reading.ordered:
             spans = [(0, self.reader.reading.items)]
         else:
@@ -114,7 +114,7 @@ class Items:
         for lane in self.places.lanes:
             for items, numbers in self.reader.read(lane.missing(files), lane.end, lane.per_unit):
                 yield from lane.deal(int(numbers[0]), items)
-                del items, numbers  # before those of the next lane are read
+                del items, numbers  # before the next lane is read
 
     def place(self, piece: tuple[Bytes, AnyArray], buffer: WindowBuffer) -> None:
         """Copy to a window what it has of a piece."""

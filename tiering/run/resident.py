@@ -57,4 +57,4 @@ def _size(columns: Columns) -> int:
     return sum(array.nbytes for array in columns.values())
 
 
-resident = ResidentArrays()  # those of this process
+resident = ResidentArrays()  # shared by the tasks of this process

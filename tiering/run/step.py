@@ -50,7 +50,7 @@ class Step:
     params: Mapping[str, Any] = field(default_factory=dict)  # parameters of all tasks, JSON types
     reads: tuple[str, ...] = ()  # steps of the job whose shuffle files, or resident arrays, the tasks read
     memory: int = 0  # peak memory of one task in bytes, excluding the worker process itself
-    resident: int = 0  # bytes of `memory` that may stay in the process for later tasks of such steps
+    resident: int = 0  # bytes of `memory` that arrays may take which stay in the process for later tasks
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as JSON holds them."""

@@ -183,8 +183,8 @@ class BinSums {
           int64_t max_pieces = 0);
 
   /// Adds the values of the columns of a part, one after the other in `values`, to the sources of its edges. `edges` and
-  /// `starts` are those of one kind and of these bins of a BinnedCsc. Without `values`, of a relation that adds nothing, edges only count for where
-  /// pieces end. Throws InputError for starts or values that do not fit, and for more edges than a bin has; the sums
+  /// `starts` are those of one kind and of these bins of a BinnedCsc. Without `values`, of a relation that adds nothing,
+  /// edges only count for where pieces end. Throws InputError for starts or values that do not fit, and for more edges than a bin has; the sums
   /// are then undefined.
   void add(std::span<const uint32_t> edges, std::span<const int64_t> starts,
            const std::optional<std::vector<std::span<const double>>>& values, int threads);
