@@ -327,6 +327,7 @@ class Carrier(AbstractContextManager["Carrier"]):
         identity: Mapping[str, Any] = {**writer.journal.identity, "out": str(writer.root), **vars(self.grid)}
         name = f"{stage}-{xxhash.xxh3_64_hexdigest(canonical(identity))}"
         url = self._url(writer.root)
+        self._started()  # a cluster that cannot be joined leaves nothing behind
         folder = Path(os.path.abspath(url)) / name  # noqa: PTH100 - keep symbolic links in the name as given
         # Removed with the journal that knows of it, however the run ends.
         ExternalDirectories(writer.journal, writer.root).own_temporary(folder)
