@@ -1,0 +1,168 @@
+"""Folders of object stores and other remote file systems, which pyarrow opens by URL."""
+
+from __future__ import annotations
+
+import errno
+import os
+import posixpath
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from tiering.artifacts.storage import Bytes
+from tiering.errors import CapabilityError, InputError, MissingError, StorageError
+
+_URL = re.compile(r"([A-Za-z][\w+.-]*)://")
+_CREDENTIALS = "give credentials as the cloud's own clients take them: environment, profile or the machine's role"
+_DENIED = re.compile(
+    r"ACCESS_DENIED|\b40[13]\b|FORBIDDEN|UNAUTHORIZED|INVALID_(ACCESS_KEY|CLIENT_TOKEN|SIGNATURE)|SIGNATURE_DOES_NOT|"
+    r"EXPIRED_TOKEN|UNRECOGNIZED_CLIENT|credential|PERMISSION_DENIED|Permission denied", re.I,
+)  # fmt: skip
+_NO_BUCKET = re.compile(r"NO_SUCH_BUCKET|bucket.*(does not exist|not found)|ContainerNotFound", re.I)
+
+
+def is_url(path: str | os.PathLike[str]) -> bool:
+    """Return whether a path is the URL of a remote file system, such as ``s3://bucket/folder``."""
+    return isinstance(path, str) and _URL.match(path) is not None
+
+
+class RemoteFolder:
+    """A folder of a remote file system by its URL, such as ``s3://bucket/folder?region=eu-west-1``.
+
+    Names are relative paths inside the folder; the methods may be called from several threads. `url` is the URL without
+    its query. `InputError`: the URL is malformed, holds credentials or has an unknown scheme; `CapabilityError`: pyarrow
+    cannot open such file systems here. Every method raises `MissingError` for what is missing and `StorageError` where
+    the store refuses access or fails. Cost: no request is made before the first method is called, but S3 without
+    ``region`` is asked for the bucket's.
+    """
+
+    def __init__(self, url: str) -> None:
+        scheme, place = url.partition("://")[::2]
+        host = place.partition("/")[0]
+        if "@" in host and (not scheme.startswith("abfs") or ":" in host.partition("@")[0]):
+            raise InputError(f"{scheme}://: the address holds credentials, which could end in logs; {_CREDENTIALS}")
+        self.url = url.partition("?")[0].rstrip("/")
+        self._system, self._root = self._open(url)
+
+    def _open(self, url: str) -> tuple[Any, str]:
+        from pyarrow import ArrowException
+        from pyarrow.fs import FileSystem
+
+        try:
+            with remote_errors(self.url):
+                system, root = FileSystem.from_uri(url)
+        except (ArrowException, ImportError) as error:
+            text = str(error).splitlines()[0]
+            if "Unrecognized filesystem" in text:
+                text = "the scheme is unknown; known are s3, gs, abfs and what else pyarrow was built with"
+            raise InputError(f"{self.url}: cannot be opened: {text}") from error
+        except StorageError as error:
+            raise CapabilityError(f"{self.url}: pyarrow cannot open such file systems here: {error}") from error
+        if not root.strip("/"):
+            raise InputError(f"{self.url}: expected a bucket, as in s3://bucket/folder")
+        return system, root.rstrip("/")
+
+    @property
+    def name(self) -> str:
+        """The last part of the URL."""
+        return posixpath.basename(self.url)
+
+    @cached_property
+    def parent(self) -> RemoteFolder:
+        """The folder around this one, opened with the same options."""
+        outer: RemoteFolder = object.__new__(RemoteFolder)
+        outer.url, outer._system = posixpath.dirname(self.url), self._system
+        outer._root = posixpath.dirname(self._root)
+        return outer
+
+    def join(self, name: str) -> str:
+        """Return the URL of a file in the folder, for messages and records."""
+        return f"{self.url}/{name}" if name else self.url
+
+    def files(self) -> dict[str, int]:
+        """Return the bytes of all files in the folder and those inside it, by name. Cost: a request per 1,000."""
+        from pyarrow.fs import FileSelector, FileType
+
+        with remote_errors(self.url):
+            found = self._system.get_file_info(FileSelector(self._root, allow_not_found=True, recursive=True))
+        own = len(self._root) + 1
+        return {one.path[own:]: int(one.size) for one in found if one.type == FileType.File}
+
+    def size(self, name: str = "") -> int | None:
+        """Return the bytes of a file; ``None`` if there is no such file. Cost: one request."""
+        from pyarrow.fs import FileType
+
+        with remote_errors(self.join(name)):
+            found = self._system.get_file_info(self._path(name))
+        return int(found.size) if found.type == FileType.File else None
+
+    def state(self, name: str = "") -> str:
+        """Return what changes with the content of a file: its size and ETag, or its time of modification."""
+        with remote_errors(self.join(name)):
+            info = self._system.get_file_info(self._path(name))
+            with self._system.open_input_stream(self._path(name), compression=None) as stream:
+                known = {key.decode().lower(): value.decode() for key, value in _metadata(stream).items()}
+        version = known.get("etag") or known.get("generation") or str(info.mtime_ns)
+        return f"{info.size} bytes, {version.strip(chr(34))}"
+
+    def open(self, name: str = "") -> Any:
+        """Open a file as a ``pyarrow.NativeFile``, to be read anywhere; its own errors are of `remote_errors`."""
+        with remote_errors(self.join(name)):
+            return self._system.open_input_file(self._path(name))
+
+    def read(self, name: str, begin: int = 0, end: int | None = None) -> Bytes:
+        """Return bytes [begin, end) of a file, by default all; `StorageError` if it ends before."""
+        with self.open(name) as file:
+            return read_range(file, self.join(name), begin, file.size() if end is None else end)
+
+    def write(self, name: str, pieces: Iterable[Bytes | bytes]) -> None:
+        """Write a file whole, in pieces; what was there is replaced. After an error a cut file may be there."""
+        with remote_errors(self.join(name)), self._system.open_output_stream(self._path(name)) as stream:
+            for piece in pieces:
+                stream.write(memoryview(piece))
+
+    def remove(self, name: str) -> None:
+        """Remove a file, if it is there."""
+        if self.size(name) is not None:
+            with remote_errors(self.join(name)):
+                self._system.delete_file(self._path(name))
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name}" if name else self._root
+
+
+def _metadata(stream: Any) -> dict[bytes, bytes]:
+    return {key.encode() if isinstance(key, str) else key: value for key, value in (stream.metadata() or {}).items()}
+
+
+def read_range(file: Any, name: str, begin: int, end: int) -> Bytes:
+    """Return bytes [begin, end) of a file of `RemoteFolder.open`; `StorageError` if it ends before."""
+    with remote_errors(name):
+        data = file.read_at(end - begin, begin)
+    if len(data) != end - begin:
+        raise StorageError(errno.EIO, f"{name}: ends at byte {begin + len(data)}, where {end} were expected")
+    return np.frombuffer(data, np.uint8)
+
+
+@contextmanager
+def remote_errors(name: str) -> Iterator[None]:
+    """Turn errors of pyarrow's file systems into errors of this package that name a URL."""
+    try:
+        yield
+    except (MissingError, StorageError, InputError):
+        raise
+    except FileNotFoundError as error:
+        raise MissingError(f"{name}: no such object; check the address") from error
+    except OSError as error:
+        text = " ".join(str(error).split("(Request ID")[0].split())
+        text = text if len(text) <= 300 else f"{text[:300]}.."
+        if _NO_BUCKET.search(text):
+            bucket = "/".join(name.split("/")[:3])
+            raise MissingError(f"{name}: there is no bucket {bucket}; check its name and region ({text})") from error
+        if _DENIED.search(text):
+            raise StorageError(errno.EACCES, f"{name}: the store refuses access ({text}); {_CREDENTIALS}") from error
+        raise StorageError(error.errno or errno.EIO, f"{name}: {text}; run the same command again") from error
