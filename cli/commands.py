@@ -25,6 +25,7 @@ COMMANDS = {
     "plan": ("evaluate", TIERS, "Predict what an epoch reads from SSD: which memory, disk and dtype are worth it?"),
     "reorder": ("stages", TIERS, "Renumber the nodes by score, hottest first."),
     "layout": ("stages", TIERS, "Cut the feature rows into tiers and write the files each is loaded from."),
+    "copy": ("look", TIERS, "Copy an artifact with its stripe files, to another disk, machine or object store."),
     "export": ("stages", TIERS, "Write adjacency, features, labels and splits as .npy files for other programs."),
     "run": ("stages", TIERS, "Run the whole chain from one file; started again, it goes on where it stopped."),
     "check": ("look", INSPECT, "Print every problem of an artifact and of those inside it."),

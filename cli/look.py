@@ -16,23 +16,24 @@ from tiering.text.description import Fields, Part, Table
 from tiering.text.units import format_bytes, format_count, parse_bytes, parse_size
 
 from .options import Call, Common, Group, argument, flag, takes
-from .output import print_artifact, print_result
+from .output import print_artifact, print_estimate, print_result
 
 if TYPE_CHECKING:
     from tiering.datasets.specs import DatasetSpec
 
 
 _LOOKED_AT = {
+    "header": "manifests and sizes; the files are compared when they are copied",
     "structure": "manifest, sizes, index arrays; --full reads every byte",
     "sample": "manifest, sizes, index arrays, a sample of the checksums",
     "full": "manifest, sizes, index arrays, every edge, every checksum",
 }
 
 
-@takes(Group(ClusterOptions), Group(Common, ("threads", "json")))
+@takes(Group(ClusterOptions), Group(Common, ("threads", "json")), remote=("path",))
 def check_command(
     call: Call,
-    path: Annotated[Path, argument("PATH", "Any artifact.")],
+    path: Annotated[str, argument("PATH", "Any artifact; of one in an object store, manifests and sizes are checked.")],
     full: Annotated[
         bool, flag("Read everything: checksums, every edge, files referred to.", "--full", default=True)
     ] = False,
@@ -42,9 +43,14 @@ def check_command(
 ) -> None:
     """Print every problem of an artifact and of those inside it. Exit code 1 if there is any."""
     from tiering.artifacts.artifact import VerifyReport
+    from tiering.artifacts.remote import is_url
     from tiering.formats.registry import check_artifact
 
     level, share = "full" if full else "structure", parse_size(sample, "sample").fraction
+    if is_url(path):
+        if full:
+            raise InputError("full: files of an object store are compared while they are copied; run `tiering copy`")
+        level = "header"
     if not share:
         raise InputError(f"sample: expected a share of the blocks such as 1%, found {sample!r}")
     if share < 1 and not full:
@@ -55,10 +61,10 @@ def check_command(
     if cluster is not None and cluster.cuts:
         from tiering.run.checks import compare_by_tasks
 
-        damaged = compare_by_tasks(path, cluster)
+        damaged = compare_by_tasks(Path(path), cluster)
     report = VerifyReport(int(call.threads), share, damaged)
     problems = check_artifact(path, level, report)
-    document = {"path": str(path), "level": level, "sound": not problems, "problems": list(map(vars, problems))}
+    document = {"path": path, "level": level, "sound": not problems, "problems": list(map(vars, problems))}
     verdict = f"{len(problems)} problem{'s' if len(problems) > 1 else ''}" if problems else "sound"
     summary = f"{path}: {verdict} ({_LOOKED_AT['sample' if share < 1 else level]})"
     document |= {"coverage": report.to_json()} if full else {}
@@ -67,10 +73,10 @@ def check_command(
         raise click.exceptions.Exit(1)
 
 
-@takes(Group(Common, ("json",)))
+@takes(Group(Common, ("json",)), remote=("path",))
 def info_command(
     call: Call,
-    path: Annotated[Path | None, argument("[PATH]", "Any artifact.")] = None,
+    path: Annotated[str | None, argument("[PATH]", "Any artifact; also a URL such as s3://BUCKET/DIR.")] = None,
     build: Annotated[bool, flag("How the native part was built, what it found.", "--build")] = False,
 ) -> None:
     """Say what an artifact is; without PATH, or with --build, what this installation is."""
@@ -93,6 +99,49 @@ def info_command(
     }
     built = {**native.build_info(), "cuda part": cuda.list_architectures() or "not built"}
     print_result(call.json, {**document, "build": built}, Fields({**document, **built}))
+
+
+@takes(Group(Common, ("threads", "force", "dry_run", "json")), remote=("source", "destination"))
+def copy_command(
+    call: Call,
+    source: Annotated[str | None, argument("[SRC]", "Any artifact: a directory, or a URL: s3://BUCKET/DIR.")] = None,
+    destination: Annotated[str | None, argument("[DST]", "Directory to write, or a URL.")] = None,
+    ssd: Annotated[
+        list[Path] | None, flag("Directory for stripe files, one for each SSD; repeatable.", "--ssd", metavar="DIR")
+    ] = None,
+    features: Annotated[
+        bool, flag("Copy the feature tables of a layout's graph, too; other graphs' always come.", "--features")
+    ] = False,
+    verify: Annotated[
+        str, flag("full: all that was written is read again and compared.", metavar="sizes|full", default=True)
+    ] = "sizes",
+    relink: Annotated[
+        Path | None, flag("Instead of copying, point a layout at stripe files moved to --ssd.", metavar="LAYOUT")
+    ] = None,
+) -> None:
+    """Copy an artifact with what it refers to; started again, it goes on where it stopped.
+
+    Blocks are compared with their checksums as they are read. The manifest comes last: a partial copy never opens.
+    """
+    from tiering import pipeline
+
+    if relink is not None:
+        if source is not None or not ssd:
+            raise InputError("relink: expected `tiering copy --relink LAYOUT --ssd DIR`, without SRC and DST")
+        print_artifact(pipeline.relink(relink, ssd), call.json)
+        return
+    if source is None or destination is None:
+        raise InputError("copy: expected a source and a destination; give both: `tiering copy SRC DST`")
+    made = pipeline.copy(
+        source, destination, ssd=ssd or (), features=features or None, verify=verify, force=call.force,
+        threads=call.threads, dry_run=call.dry_run,
+    )  # fmt: skip
+    if call.dry_run:
+        print_estimate(made, call.json)
+        return
+    about = {"kind": made.kind, "path": str(made.path), "digest": made.digest, "bytes": made.total_bytes()}
+    shown = {made.kind: about["path"], "digest": made.digest, "size": format_bytes(about["bytes"])}
+    print_result(call.json, about, Fields(shown))
 
 
 @takes(Group(Common, ("json",)))

@@ -147,8 +147,11 @@ class Call:
 STAGE = (Group(ClusterOptions), Group(Common))  # options of a command that runs a stage
 
 
-def takes(*groups: Group) -> Callable[[Callable[..., None]], Command]:
-    """Make a command of a function: its own parameters, and the options of groups as attributes of the `Call`."""
+def takes(*groups: Group, remote: tuple[str, ...] = ()) -> Callable[[Callable[..., None]], Command]:
+    """Make a command of a function: its own parameters, and the options of groups as attributes of the `Call`.
+
+    Parameters in `remote` may be URLs.
+    """
 
     def wrap(function: Callable[..., None]) -> Command:
         kinds = get_type_hints(function, include_extras=True)
@@ -161,7 +164,7 @@ def takes(*groups: Group) -> Callable[[Callable[..., None]], Command]:
             errors.flags = {
                 str(p.name).rstrip("_"): max(p.opts, key=len) for p in parameters if isinstance(p, click.Option)
             }
-            require_local(**values)
+            require_local(**{name: value for name, value in values.items() if name not in remote})
             function(Call(context, values), **{parameter.name: values.pop(parameter.name) for parameter in named})
 
         parameters = [*own, *(parameter for group in groups for parameter in group.parameters())]

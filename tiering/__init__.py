@@ -33,8 +33,9 @@ if find_spec("tiering._native") is None:
 from tiering.version import __version__
 
 __all__ = [
-    "ClusterOptions", "__version__", "check", "evaluate_scores", "export_layout", "generate_dataset", "import_graph",
-    "open", "plan_epochs", "reorder_graph", "report", "run_chain", "score_graph", "tiered", "write_layout",
+    "ClusterOptions", "__version__", "check", "copy", "evaluate_scores", "export_layout", "generate_dataset",
+    "import_graph", "open", "plan_epochs", "relink", "reorder_graph", "report", "run_chain", "score_graph", "tiered",
+    "write_layout",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
@@ -42,10 +43,12 @@ if TYPE_CHECKING:
     from tiering.datasets.generated import generate_dataset
     from tiering.loader.tiered_tensor.tensor import tiered
     from tiering.pipeline import (
+        copy,
         evaluate_scores,
         export_layout,
         import_graph,
         plan_epochs,
+        relink,
         reorder_graph,
         report,
         run_chain,

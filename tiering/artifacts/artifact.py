@@ -16,6 +16,7 @@ from tiering.artifacts.checksum import SAMPLE_BYTES, SAMPLES, num_blocks, sample
 from tiering.artifacts.document import read_manifest
 from tiering.artifacts.manifest import CHECKSUMS, External, Manifest, Problem, error_problems, raise_problems
 from tiering.artifacts.overlap import lies_in
+from tiering.artifacts.remote import open_directory
 from tiering.artifacts.storage import OpenDirectory, storage_errors
 from tiering.errors import BusyError, FormatError, MissingError, StorageError
 from tiering.text.description import Described, Fields, Part
@@ -31,6 +32,8 @@ class Artifact(Described):
 
     kind: ClassVar[str] = ""
     part_types: ClassVar[tuple[str, ...]] = ()  # kinds of nested artifacts, which are their names too
+    relink: ClassVar[str] = "make the artifact again"  # what to do where files outside were moved
+    complete: ClassVar[bool] = False  # whether files outside that nested artifacts refer to may be missing
     _types: ClassVar[dict[str, type[Artifact]]] = {}
 
     def __init_subclass__(cls) -> None:
@@ -43,11 +46,16 @@ class Artifact(Described):
         self._unreadable: list[Problem] = []
         self._damaged: list[Problem] = []  # of manifests of nested artifacts
         self._sound: set[str] = set()
+        self.needs_outside = True  # whether a missing file outside is a problem
 
     @property
     def path(self) -> Path:
         """Directory of the artifact."""
         return self.manifest.path
+
+    @property
+    def _directory(self) -> OpenDirectory:
+        return cast("OpenDirectory", self.manifest.held)
 
     @property
     def digest(self) -> str:
@@ -65,13 +73,12 @@ class Artifact(Described):
 
         `outside`: files outside the artifact must be there; else one that is missing is an error of who reads it.
         """
-        path = Path(path)
         for pause in (0.0, 0.02, 0.1):  # a part may be of another version than what was read before
             time.sleep(pause)
             before = _inode_state(path)
             try:
-                artifact = cls._load(OpenDirectory(path))
-                raise_problems(path, artifact._header_problems(outside))
+                artifact = cls._load(open_directory(path))
+                raise_problems(artifact.path, artifact._header_problems(outside))
                 if before == _inode_state(path) or not artifact._lacks_files():
                     return artifact
             except (FormatError, MissingError):
@@ -104,15 +111,22 @@ class Artifact(Described):
             self._damaged.append(Problem(f"manifest.json: parts.{name}", f"a {self.kind} has no such part", "value"))
             return
         try:
-            part = self._types[name]._load(OpenDirectory(self.path / name, directory))
+            part = self._types[name]._load(directory.inside(name))
         except (FormatError, MissingError) as error:
             problems = error_problems(error)
         else:
             self._nested[name], problems = part, part._damaged
+            if self.complete:
+                part._spare_outside()
             if part.digest != self.manifest.parts[name]:
                 message = "the nested artifact's manifest changed after it was recorded"
                 self._damaged.append(Problem(name, message, "checksum"))
         self._damaged += [problem.inside(name) for problem in problems]
+
+    def _spare_outside(self) -> None:
+        self.needs_outside = False
+        for part in self._nested.values():
+            part._spare_outside()
 
     def verify_reads(self, on: bool = True) -> None:
         """Verify what is read from now on, here and in nested artifacts; see `finish_reads`."""
@@ -144,6 +158,8 @@ class Artifact(Described):
             for name in self.manifest.files:
                 problems += [found for found in report.compare(self.manifest, name) if found not in problems]
             for name, external in self.manifest.external.items():
+                if not self.needs_outside and self._directory.open(external.path) is None:
+                    continue
                 whole = external.whole
                 problems += report.compare(self.manifest, name) if whole else report.compare_samples(name, external)
             if not problems and report.sample >= 1:
@@ -161,7 +177,7 @@ class Artifact(Described):
             try:
                 artifact = cls.open(path)
             except FormatError:
-                artifact = cls._load(OpenDirectory(Path(path)))
+                artifact = cls._load(open_directory(path))
             return artifact.problems(level, report)
         except (FormatError, StorageError) as error:
             return error_problems(error)
@@ -172,6 +188,12 @@ class Artifact(Described):
         files += [file for part in self._nested.values() for file in part.outside(dataset=dataset)]
         source = Path(self.manifest.body.get("changes", {}).get("source", os.devnull))
         return [*files, source] if dataset and any(lies_in(file, source) for file in files) else files
+
+    def total_bytes(self) -> int:
+        """Return the bytes of all files, of nested artifacts, and of those outside that are needed."""
+        outside = self.manifest.external.values() if self.needs_outside else ()
+        own = [entry.bytes for entry in self.manifest.files.values()] + [entry.bytes for entry in outside]
+        return sum(own) + sum(part.total_bytes() for part in self._nested.values())
 
     def parts(self) -> Mapping[str, Artifact]:
         """Return the nested artifacts by name."""
@@ -196,7 +218,7 @@ class Artifact(Described):
         return node_type
 
     def _header_problems(self, outside: bool = True) -> list[Problem]:
-        problems, directory = [*self._unreadable, *self._damaged], cast("OpenDirectory", self.manifest.held)
+        problems, directory = [*self._unreadable, *self._damaged], self._directory
         unreadable = {problem.where for problem in problems}
         for name, entry in self.manifest.files.items():
             if name in unreadable:
@@ -208,8 +230,8 @@ class Artifact(Described):
                 problems.append(Problem(name, f"expected {entry.bytes} bytes, found {size}", "size"))
         for name, external in self.manifest.external.items():
             size = external.bytes if str(external.path) in unreadable else directory.open(external.path)
-            if size != external.bytes and (outside or size is not None):
-                missing = "the file does not exist (moved? then make the artifact again)"
+            if size != external.bytes and ((outside and self.needs_outside) or size is not None):
+                missing = f"the file does not exist (moved? then {self.relink})"
                 message = missing if size is None else f"expected {external.bytes} bytes, found {size}"
                 problems.append(Problem(f"external {name}: {external.path}", message, "external"))
         return problems or list(self._body_problems())
@@ -257,9 +279,9 @@ class Artifact(Described):
         return f"<{type(self).__name__} {self.path}>"
 
 
-def _inode_state(path: Path) -> object:
+def _inode_state(path: str | os.PathLike[str]) -> object:
     with suppress(OSError, ValueError):
-        status = path.stat()
+        status = Path(path).stat()
         return status.st_dev, status.st_ino, status.st_ctime_ns
     return None
 

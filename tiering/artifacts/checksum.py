@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -77,17 +77,26 @@ def checksum_file(path: str | os.PathLike[str], threads: int = 1) -> str:
 
 def sampled_digest(path: Path, blocks: int = SAMPLES, block_bytes: int = SAMPLE_BYTES) -> str:
     """Return the digest of a file's size and of evenly spaced pieces; a small file is read whole."""
-    size = path.stat().st_size
+    buffer = memoryview(bytearray(block_bytes))
+    with path.open("rb", buffering=0) as file:
+
+        def read(begin: int, end: int) -> memoryview:
+            read_all(file.fileno(), buffer[: end - begin], begin)
+            return buffer[: end - begin]
+
+        return digest_samples(read, path.stat().st_size, blocks, block_bytes)
+
+
+def digest_samples(
+    read: Callable[[int, int], Any], size: int, blocks: int = SAMPLES, block_bytes: int = SAMPLE_BYTES
+) -> str:
+    """Return the sampled digest of a file of `size` bytes; `read` returns bytes [begin, end) of it."""
     hasher = xxhash.xxh3_64(str(size).encode())
     starts: Iterable[int] = range(0, size, block_bytes)
     if size > blocks * block_bytes:
         starts = [(size - block_bytes) * i // (blocks - 1) for i in range(blocks)]
-    buffer = memoryview(bytearray(block_bytes))
-    with path.open("rb", buffering=0) as file:
-        for start in starts:
-            piece = buffer[: size - start]
-            read_all(file.fileno(), piece, start)
-            hasher.update(piece)
+    for start in starts:
+        hasher.update(read(start, min(size, start + block_bytes)))
     return "xxh3-64-sampled:" + hasher.hexdigest()
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from tiering.artifacts.checksum import digest_bytes
-from tiering.artifacts.manifest import External, FileEntry, Manifest, Problem, body_problem, raise_problems
+from tiering.artifacts.manifest import MOVED, External, FileEntry, Manifest, Problem, body_problem, raise_problems
 from tiering.artifacts.schema_check import schema_problems, shorten
 from tiering.artifacts.storage import OpenDirectory, storage_errors
 from tiering.errors import FormatError, MissingError
@@ -60,12 +61,28 @@ def read_manifest(directory: OpenDirectory, kind: str | None = None) -> Manifest
     raise_problems(directory.path, document_problems(document, kind, data))
     major, minor = map(int, document["version"].split("."))
     files = {n: FileEntry(e["dtype"], tuple(e["shape"]), e["checksum"]) for n, e in document["files"].items()}
-    outside = document["external"].items()
-    external = {name: External(directory.path / e["path"], e["bytes"], e["digest"]) for name, e in outside}
+    outside, moved = document["external"], _read_moved(directory, document["external"])
+    external = {
+        name: External(directory.path / moved.get(name, entry["path"]), entry["bytes"], entry["digest"])
+        for name, entry in outside.items()
+    }
     return Manifest(
         directory.path, document["format"].removeprefix("tiering."), (major, minor), files, dict(document["parts"]),
         external, document["provenance"], document["body"], digest_bytes(data), directory, tuple(document["requires"]),
     )  # fmt: skip
+
+
+def _read_moved(directory: OpenDirectory, external: Mapping[str, Any]) -> dict[str, str]:
+    """Return the paths of external files, by name, that the artifact was told of after it was made."""
+    if not directory.open(MOVED):
+        return {}
+    with suppress(ValueError):
+        moved = json.loads(directory.read(MOVED))
+        unsafe = not isinstance(moved, dict) or any(map(_unsafe_external, moved.values()))
+        if not unsafe and moved.keys() <= external.keys():
+            return cast("dict[str, str]", moved)
+    advice = "remove it, or write it with `tiering copy --relink`"
+    raise FormatError(f"{directory.path / MOVED}: expected paths of external files by their names; {advice}")
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -144,9 +161,12 @@ def _entry_problems(document: dict[str, Any]) -> Iterator[Problem]:
             message = f"shape x dtype is {expected} bytes, `bytes` says {entry['bytes']}"
             yield body_problem(f"files.{name}", message, "size")
     for name, entry in document["external"].items():
-        path = entry["path"]
-        if not nameable(path) or (not Path(path).is_absolute() and _unsafe_path(path)):
+        if _unsafe_external(entry["path"]):
             yield body_problem(f"external.{name}", "a relative path may not leave the artifact's directory")
+
+
+def _unsafe_external(path: Any) -> bool:
+    return not isinstance(path, str) or not nameable(path) or (not Path(path).is_absolute() and _unsafe_path(path))
 
 
 def _unsafe_path(name: str) -> bool:

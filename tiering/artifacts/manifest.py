@@ -21,6 +21,7 @@ from tiering.memory import available_memory
 
 Digests = bytes  # digests of the blocks of a file, concatenated
 CHECKSUMS = "checksums"  # file of an artifact with the digests of the blocks of all others
+MOVED = "external.json"  # file of an artifact with new paths of external files, by name; no digest covers it
 UNREAD = "unread_files"  # file of a graph with the paths that its import did not read; no digest covers it
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+.-]{0,99}")
 
@@ -71,6 +72,11 @@ class FileEntry:
     def of(cls, dtype: str, shape: tuple[int, ...], blocks: bytes) -> FileEntry:
         """Return the entry of a file with these digests of its blocks."""
         return cls(dtype, shape, combine_digests(blocks), blocks)
+
+    @property
+    def digest(self) -> str:
+        """The checksum, as external files have it."""
+        return self.checksum
 
     @property
     def bytes(self) -> int:
@@ -159,18 +165,19 @@ class Manifest:
             entry = self.files.get(name) or self.external.get(name)
             if entry is None:
                 raise FormatError(f"{self.path}: the manifest names no file {name}; make the artifact again")
-            if isinstance(entry, FileEntry):
-                path, whole = self.path / name, entry.checksum
-            else:
-                path, whole = entry.path, entry.digest
-            blocks = self._recorded_blocks().get(name)
-            if blocks is not None and combine_digests(blocks) != whole:
-                raise FormatError(
-                    f"{self.path / CHECKSUMS}: the digests of {name} do not give its checksum {whole}: the file is "
-                    "damaged; make the artifact again"
-                )
-            self.verifiers[name] = Verifier(path, self.place(name), entry.bytes, whole, blocks)
+            path = self.path / name if isinstance(entry, FileEntry) else entry.path
+            self.verifiers[name] = Verifier(path, self.place(name), entry.bytes, entry.digest, self.blocks(name))
         return self.verifiers[name]
+
+    def blocks(self, name: str) -> bytes | None:
+        """Return the digests of the blocks of a file, inside or external; ``None`` where they are not recorded."""
+        entry, blocks = self.files.get(name) or self.external[name], self._recorded_blocks().get(name)
+        if blocks is not None and combine_digests(blocks) != entry.digest:
+            raise FormatError(
+                f"{self.path / CHECKSUMS}: the digests of {name} do not give its checksum {entry.digest}: the file is "
+                "damaged; make the artifact again"
+            )
+        return blocks
 
     def checksums(self) -> bytes:
         """Return the content of the file `CHECKSUMS`: digests of the blocks of every file, then of external ones."""
@@ -188,11 +195,16 @@ class Manifest:
         if CHECKSUMS not in self.files:
             return {}
         with storage_errors(self.path / CHECKSUMS):
-            data, at, digests = Path(self.place(CHECKSUMS)).read_bytes(), 0, {}
+            data, at, digests = self._content(CHECKSUMS), 0, {}
         for name, entry in self._hashed_files():
             end = at + DIGEST_BYTES * num_blocks(entry.bytes)
             digests[name], at = data[at:end], end
         return digests
+
+    def _content(self, name: str) -> bytes:
+        if self.held is None or self.held.open(name) is None:
+            return Path(self.place(name)).read_bytes()
+        return self.held.read(name)
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON document without its checksum."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from tiering.artifacts.checksum import DIGEST_BYTES, block_digests
 from tiering.artifacts.document import KINDS, MANIFEST
-from tiering.artifacts.manifest import CHECKSUMS, UNREAD
+from tiering.artifacts.manifest import CHECKSUMS, MOVED, UNREAD
 from tiering.errors import ExistsError, InputError
 
 if TYPE_CHECKING:
@@ -126,7 +126,9 @@ def own_files(folder: Path) -> _Test:
     try:
         document = json.loads(data)
         ours = document["format"] in {f"tiering.{kind}" for kind in KINDS}
-        names = {MANIFEST, UNREAD, *document["files"], *(file["path"] for file in document["external"].values())}
+        moved = json.loads(_content(folder / MOVED) or b"{}")
+        paths_outside = (*moved.values(), *(file["path"] for file in document["external"].values()))
+        names = {MANIFEST, UNREAD, MOVED, *document["files"], *paths_outside}
         nested = {part: own_files(folder / part) for part in document["parts"]}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         ours = False
@@ -151,7 +153,7 @@ def _summed_files(folder: Path) -> _Test:
         return file.is_file() and block_digests(file, [0])[0] in known
 
     def is_own(name: str) -> object:
-        if name in (MANIFEST, CHECKSUMS, UNREAD):
+        if name in (MANIFEST, CHECKSUMS, UNREAD, MOVED):
             return any(map(is_summed, sorted(folder.rglob("*"))))
         part, _, rest = name.partition("/")
         if rest and (folder / part / MANIFEST).is_file():

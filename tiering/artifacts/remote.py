@@ -6,14 +6,15 @@ import errno
 import os
 import posixpath
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any
+from pathlib import Path, PurePosixPath
+from typing import Any, cast
 
 import numpy as np
 
-from tiering.artifacts.storage import Bytes
+from tiering.artifacts.storage import Bytes, OpenDirectory
 from tiering.errors import CapabilityError, InputError, MissingError, StorageError
 
 _URL = re.compile(r"([A-Za-z][\w+.-]*)://")
@@ -34,10 +35,10 @@ class RemoteFolder:
     """A folder of a remote file system by its URL, such as ``s3://bucket/folder?region=eu-west-1``.
 
     Names are relative paths inside the folder; the methods may be called from several threads. `url` is the URL without
-    its query. `InputError`: the URL is malformed, holds credentials or has an unknown scheme; `CapabilityError`: pyarrow
-    cannot open such file systems here. Every method raises `MissingError` for what is missing and `StorageError` where
-    the store refuses access or fails. Cost: no request is made before the first method is called, but S3 without
-    ``region`` is asked for the bucket's.
+    its query. `InputError`: the URL is malformed, holds credentials or has an unknown scheme; `CapabilityError`: there
+    is no support for such file systems here. Every method raises `MissingError` for what is missing, and `StorageError`
+    where the store refuses access or fails. Cost: S3 without ``region`` is asked for the bucket's at once; all other
+    requests are made by the methods.
     """
 
     def __init__(self, url: str) -> None:
@@ -45,7 +46,7 @@ class RemoteFolder:
         host = place.partition("/")[0]
         if "@" in host and (not scheme.startswith("abfs") or ":" in host.partition("@")[0]):
             raise InputError(f"{scheme}://: the address holds credentials, which could end in logs; {_CREDENTIALS}")
-        self.url = url.partition("?")[0].rstrip("/")
+        self.address, self.url = url, url.partition("?")[0].rstrip("/")
         self._system, self._root = self._open(url)
 
     def _open(self, url: str) -> tuple[Any, str]:
@@ -120,10 +121,11 @@ class RemoteFolder:
             return read_range(file, self.join(name), begin, file.size() if end is None else end)
 
     def write(self, name: str, pieces: Iterable[Bytes | bytes]) -> None:
-        """Write a file whole, in pieces; what was there is replaced. After an error a cut file may be there."""
+        """Write a file whole, in pieces, each in parallel parts; what was there is replaced, perhaps by a cut file."""
         with remote_errors(self.join(name)), self._system.open_output_stream(self._path(name)) as stream:
             for piece in pieces:
-                stream.write(memoryview(piece))
+                stream.write(piece)
+                stream.flush()  # waits for the parts under way, which take memory
 
     def remove(self, name: str) -> None:
         """Remove a file, if it is there."""
@@ -133,6 +135,56 @@ class RemoteFolder:
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}" if name else self._root
+
+
+class _UrlPath(PurePosixPath):
+    """A URL as a path, to which names can be joined."""
+
+    def __str__(self) -> str:
+        return super().__str__().replace(":/", "://", 1)
+
+
+class RemoteDirectory(OpenDirectory):
+    """The directory of an artifact in a remote folder: its files have sizes, and small ones are read whole.
+
+    Cost: the folder is listed once.
+    """
+
+    def __init__(self, folder: RemoteFolder, within: RemoteDirectory | None = None, name: str = "") -> None:
+        self.folder = folder
+        self._files: dict[str, int] = folder.files() if within is None else within._files
+        self.path = cast("Path", _UrlPath(folder.join(name)))
+
+    def inside(self, name: str) -> RemoteDirectory:
+        """Open a directory in this one."""
+        return RemoteDirectory(self.folder, self, self._name(name))
+
+    def open(self, name: str | Path) -> int | None:
+        """Return the size of a file; ``None`` if there is none."""
+        return self._files.get(self._name(name))
+
+    def place(self, name: str | Path) -> str:
+        """Refuse to map a file."""
+        advice = f"run `tiering copy {self.folder.url} DIR`, and use DIR"
+        raise InputError(f"{self.path / name}: the content of a remote file is needed; {advice}")
+
+    def read(self, name: str) -> bytes:
+        """Return the content of a file."""
+        return self.folder.read(self._name(name)).tobytes()
+
+    def reader(self, name: str | Path) -> Callable[[int, int, Bytes], Bytes]:
+        """Return a function that returns bytes [begin, end) of a file; the file is open as long as it is kept."""
+        file, url = self.folder.open(self._name(name)), self.folder.join(self._name(name))
+        return lambda begin, end, memory: read_range(file, url, begin, end)
+
+    def _name(self, name: str | Path) -> str:
+        whole = str(name) if is_url(str(name)) else str(self.path / name)
+        return whole.removeprefix(f"{self.folder.url}/")
+
+
+def open_directory(path: str | os.PathLike[str]) -> OpenDirectory:
+    """Open the directory of an artifact by its path, or by its URL."""
+    return RemoteDirectory(RemoteFolder(path)) if isinstance(path, str) and is_url(path) else OpenDirectory(Path(path))
 
 
 def _metadata(stream: Any) -> dict[bytes, bytes]:

@@ -9,7 +9,7 @@ import resource
 import shutil
 import stat
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -294,6 +294,10 @@ class OpenDirectory:
             except ValueError as error:
                 raise InputError(f"expected the name of a directory, found {str(path)!r} ({error})") from None
 
+    def inside(self, name: str) -> OpenDirectory:
+        """Open a directory in this one."""
+        return OpenDirectory(self.path / name, self)
+
     def open(self, name: str | Path) -> int | None:
         """Open a file or block device by name or absolute path; return its size, ``None`` if there is none."""
         key = str(name)
@@ -322,6 +326,17 @@ class OpenDirectory:
     def read(self, name: str) -> bytes:
         """Return the content of an open file."""
         return os.pread(self._descriptors[name], self._sizes[name], 0)
+
+    def reader(self, name: str | Path) -> Callable[[int, int, Bytes], Bytes]:
+        """Return a function that returns bytes [begin, end) of a file, perhaps in the memory that it is given."""
+        self.place(name)
+        descriptor = self._descriptors[str(name)]
+
+        def read(begin: int, end: int, memory: Bytes) -> Bytes:
+            read_all(descriptor, memory[: end - begin].data, begin)
+            return memory[: end - begin]
+
+        return read
 
     def link_or_copy(self, name: str, target: Path) -> None:
         """Make `target`, or replace it: the same file as an open one (hard link), a copy where links do not reach."""

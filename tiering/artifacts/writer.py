@@ -16,7 +16,7 @@ from tiering.artifacts.checksum import DIGEST_BYTES, digest_bytes, split_digests
 from tiering.artifacts.document import MAJOR, MANIFEST, MINORS, document_problems, write_document
 from tiering.artifacts.file_writer import PIECE_BYTES, FileWriter, block_key, damaged_blocks
 from tiering.artifacts.journal import JOURNAL
-from tiering.artifacts.manifest import CHECKSUMS, UNREAD, External, FileEntry, Manifest, storage_dtype
+from tiering.artifacts.manifest import CHECKSUMS, MOVED, UNREAD, External, FileEntry, Manifest, storage_dtype
 from tiering.artifacts.storage import OpenDirectory, require_descriptors, storage_errors, write_durably
 from tiering.errors import CapabilityError, FormatError, InputError, ModelError, TieringError
 from tiering.version import __version__
@@ -174,8 +174,7 @@ class ArtifactWriter(DirectoryWriter):
         )  # fmt: skip
         digests = np.frombuffer(manifest.checksums(), np.uint8)
         self.put(CHECKSUMS, digests.reshape(digests.size // DIGEST_BYTES, DIGEST_BYTES))
-        inside = [self.path / str(file.path) for file in self.external.values()]  # by a path from here
-        self.sweep([self.path / MANIFEST, *inside], [self.path / name for name in self._parts])
+        self._sweep_unknown()
         # Files that an import did not read move out of the body: no digest depends on them.
         if paths := "\0".join(body.get("changes", {}).pop("ignored_files", [])):
             write_durably(self.path / UNREAD, os.fsencode(paths))
@@ -183,21 +182,53 @@ class ArtifactWriter(DirectoryWriter):
         problems = document_problems(json.loads(data), self.kind, data)
         if problems:
             raise FormatError(f"{self.out}: the manifest to be written is invalid: {problems[0]}")
+        manifest.digest = self._publish(data)
+        if self._output is not None:
+            manifest.path = self.out
+        return manifest
+
+    def commit_copy(self, artifact: Artifact) -> None:
+        """Write the manifest of an artifact whose files were copied, byte for byte; `external` has those outside."""
+        self._sweep_unknown()
+        documents = copied_documents(artifact, self.external)
+        for name in (UNREAD, MOVED):
+            if name in documents:
+                write_durably(self.path / name, documents[name])
+        self._publish(documents[MANIFEST])
+
+    def _sweep_unknown(self) -> None:
+        inside = [self.path / str(file.path) for file in self.external.values()]  # by a path from here
+        self.sweep([self.path / MANIFEST, *inside], [self.path / name for name in self._parts])
+
+    def _publish(self, data: bytes) -> str:
+        """Write a manifest, and rename the directory; return the manifest's digest."""
         write_durably(self.path / MANIFEST, data)
-        manifest.digest = digest_bytes(data)
+        digest = digest_bytes(data)
         if self._parent is not None:
-            self._parent._parts[self.path.name] = manifest.digest
+            self._parent._parts[self.path.name] = digest
         if self._output is not None:
             # The caller opens the artifact next, and features outside, and maps arrays.
             require_descriptors(32 + sum(len(names) for _, _, names in os.walk(self.path)))
             self._output.commit(file.path for file in self.external.values())
-            manifest.path = self.out
-        return manifest
+        return digest
+
+
+def copied_documents(artifact: Artifact, external: Mapping[str, External]) -> dict[str, bytes]:
+    """Return the documents of a copy by name: manifest, files that were not read, new paths of external files."""
+    directory = cast("OpenDirectory", artifact.manifest.held)
+    documents = {name: directory.read(name) for name in (MANIFEST, UNREAD) if directory.open(name)}
+    recorded = json.loads(documents[MANIFEST])["external"]
+    moved = {name: str(one.path) for name, one in external.items() if str(one.path) != recorded[name]["path"]}
+    return documents if not moved else {**documents, MOVED: json.dumps(moved, indent=1).encode()}
 
 
 def _copy_part(artifact: Artifact, target: Path) -> None:
     held = cast("OpenDirectory", artifact.manifest.held)
     for name in (*artifact.manifest.files, MANIFEST, *([UNREAD] if held.open(UNREAD) else [])):
         held.link_or_copy(name, target / name)
+    # Files inside the artifact that are no files of its own, and moved ones, are referred to where they lie.
+    inside = {name: str(file.path.absolute()) for name, file in artifact.manifest.external.items()}
+    if held.open(MOVED) or any(file.path.is_relative_to(artifact.path) for file in artifact.manifest.external.values()):
+        write_durably(target / MOVED, json.dumps(inside, indent=1).encode())
     for name, part in artifact.parts().items():
         _copy_part(part, target / name)

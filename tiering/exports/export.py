@@ -164,14 +164,14 @@ def export_embeddings(
     options, inputs = {"original_order": original_order}, {"embeddings": embeddings.digest}
     provenance = {"package": f"tiering {__version__}", "stage": "export", "options": options, "inputs": inputs}
     types: dict[str, Any] = {}
-    order, place = cast("Order", embeddings.part(Order.kind)), embeddings.manifest.place(ROWS)
+    order, opener = cast("Order", embeddings.part(Order.kind)), partial(embeddings.manifest.place, ROWS)
     with ExportWriter(out, force=force, identity=provenance, reads=(embeddings,)) as writer:
         require_space({writer.path: embeddings.manifest.files[ROWS].bytes})
         for name in embeddings.node_types:
             entry, ids, path = embeddings.entry(name), embeddings.nodes(name), f"nodes/{name}/feat.npy"
             number, dtype = storage_dtype(entry.stored).itemsize, entry.stored.replace("bfloat16", "int16")
             width, held = entry.dim * number, embeddings.manifest.held
-            source = entry.row_bytes // number, entry.stored, entry.offset, "rank", 2, place, None, held
+            source = entry.row_bytes // number, entry.stored, entry.offset, "rank", 2, opener, None, held
             maps = (order.old_to_new(name), order.new_to_old(name)) if original_order and ids is None else None
             if not writer.has(path):
                 table = FeatureTable(embeddings.path / ROWS, entry.rows, *source)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +36,15 @@ class FeatureTable:
     offset: int = 0  # bytes before row 0 (a header of the source format)
     row_order: str = "original"  # ``original`` (row = id in the source) or ``rank`` (row = rank in the order)
     ndim: int = 2  # 1: the source has one number for each node, ``dim`` is 1, and frameworks get rows of that shape
-    held: str = field(default="", compare=False)  # path that opens the file of an open artifact, even if it was moved
+    opener: Callable[[], str] | None = field(default=None, compare=False, repr=False)
+    """Function that returns the path by which the file of an open artifact is opened, even if it was moved."""
     verifier: Verifier | None = field(default=None, compare=False, repr=False)  # where reads are to be verified
-    owner: OpenDirectory | None = field(default=None, compare=False, repr=False)  # keeps `held` valid
+    owner: OpenDirectory | None = field(default=None, compare=False, repr=False)  # keeps that path valid
 
     @property
     def place(self) -> str:
         """Path by which the table is opened, even if its artifact was moved."""
-        return self.held or str(self.path)
+        return str(self.path) if self.opener is None else self.opener()
 
     @property
     def row_bytes(self) -> int:
@@ -99,7 +101,7 @@ class Features(Artifact):
         compared = manifest.verify and (inside or manifest.external[name].whole)
         return FeatureTable(
             path, entry["rows"], entry["dim"], entry["dtype"], entry["offset"], entry["row_order"],
-            entry.get("ndim", 2), manifest.place(name), manifest.verifier(name) if compared else None,
+            entry.get("ndim", 2), partial(manifest.place, name), manifest.verifier(name) if compared else None,
             manifest.held,
         )  # fmt: skip
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -123,7 +124,7 @@ class Graph(Artifact):
         manifest = self.manifest
         verifier = manifest.verifier(name) if manifest.verify else None
         return FeatureTable(
-            self.path / name, self.num_edges(relation), *shape, row_order="rank", held=manifest.place(name),
+            self.path / name, self.num_edges(relation), *shape, row_order="rank", opener=partial(manifest.place, name),
             verifier=verifier, owner=manifest.held,
         )  # fmt: skip
 
@@ -302,6 +303,9 @@ class Graph(Artifact):
                 continue
             yield from time_problems(self, relation, relation_folder(relation))
 
+    def _split_size(self, name: str, node_type: str) -> int:
+        return self.manifest.files[f"nodes/{node_type}/split-{name}"].shape[0]
+
     def _summarize_content(self) -> dict[str, Any]:
         nodes = {}
         for node_type in self.node_types:
@@ -312,7 +316,7 @@ class Graph(Artifact):
             nodes[node_type] = {
                 "nodes": self.num_nodes(node_type),
                 "classes": self.num_classes(node_type),
-                "splits": {name: int(self.split(name, node_type).size) for name in self.splits(node_type)},
+                "splits": {name: self._split_size(name, node_type) for name in self.splits(node_type)},
                 "features": features,
             }
         relations = {

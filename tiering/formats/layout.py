@@ -146,6 +146,8 @@ class Layout(Artifact):
 
     kind = "layout"
     part_types = (Graph.kind,)
+    relink = "run `tiering copy --relink LAYOUT --ssd DIR`"
+    complete = True  # the tiers hold the rows of all feature tables
 
     def __init__(self, manifest: Manifest) -> None:
         super().__init__(manifest)

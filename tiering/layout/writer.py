@@ -1,10 +1,4 @@
-"""Write a layout: the tiers' files, the stripe files of the SSDs, and the reordered graph.
-
-Stripe files (images) lie outside the layout's directory, one per SSD, and appear together with the layout. File k of N
-is ``DIR/NAME.TOKEN/ssd-k-of-N``, written in ``DIR/.NAME.PLAN.partial`` and renamed right before the layout itself. PLAN
-is a digest of the plan, TOKEN one of content and place: files of one name have the same bytes. The layout's journal
-lists the directories made here, removed if the run is given up, and the blocks that are finished.
-"""
+"""Write a layout: the tiers' files, the stripe files of the SSDs, and the reordered graph."""
 
 from __future__ import annotations
 
@@ -12,30 +6,26 @@ import json
 import os
 import shutil
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tiering import native
-from tiering.artifacts.atomic import ExternalDirectories
-from tiering.artifacts.checksum import DIGEST_BYTES, combine_digests, digest_bytes, num_blocks
-from tiering.artifacts.file_writer import FileWriter, block_key
-from tiering.artifacts.journal import Journal
-from tiering.artifacts.manifest import External
-from tiering.artifacts.storage import fsync_directory, make_folders, missing_folders, require_space
+from tiering.artifacts.checksum import digest_bytes
+from tiering.artifacts.storage import require_space
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.codecs import CODECS, CodecLoss, codec_of, sum_losses
 from tiering.formats.encoded_rows import EncodedTable
 from tiering.formats.feature_rows import table_states
 from tiering.formats.graph import Graph, graph_errors
 from tiering.formats.import_record import column_name
-from tiering.formats.layout import CODEC, EDGE_TABLES, SUM_BYTES, UNITS, Layout, codec_file, image_name, page_sums
+from tiering.formats.layout import CODEC, EDGE_TABLES, SUM_BYTES, UNITS, Layout, codec_file, page_sums
 from tiering.formats.order import Order
 from tiering.formats.scores import Scores
 from tiering.layout.inputs import LayoutInput, require_order
 from tiering.layout.options import LayoutOptions
 from tiering.layout.plan import LayoutPlan, plan_layout
+from tiering.layout.stripe_files import StripeFiles
 from tiering.memory import Budget, parse_memory
 from tiering.reorder.table_reader import TableReader
 from tiering.reorder.tasks.rows import fit_by_tasks, locate_rows, task_rows
@@ -55,8 +45,6 @@ from tiering.text.description import to_text
 from tiering.text.progress import note
 from tiering.text.units import parse_threads
 
-_PUBLISHING = "publishing images"
-"""Key of the journal, with the token, once all stripe files are whole: from then on they are renamed."""
 SCRATCH = "scratch"  # directory in the unfinished layout for rows that are being permuted
 
 
@@ -103,7 +91,7 @@ def write_layout(
         # The graph's digest stands for order, features and their files.
         goal = json.dumps({"graph": graph.digest, "body": body, "out": str(writer.out)}, sort_keys=True)
         digest = digest_bytes(goal.encode()).rpartition(":")[2][:12]
-        with graph_errors(graph), StripeFiles(plan, writer.out, digest, journal) as stripes:
+        with graph_errors(graph), StripeFiles(writer, plan.folders, plan.stripe_bytes, digest) as stripes:
             job = None if carrier is None else carrier.job(writer)
             coded = fit_tables(writer, plan, workers, graph, job)
             losses: dict[str, CodecLoss] = {}
@@ -219,95 +207,3 @@ def _write_by_tasks(
     for file in whole_files(one for one in made if of_file[one["index"]] >= len(tiers)):
         stripes.take([path.name for path in stripes.paths].index(file.name), file.at, bytes.fromhex(file.blocks))
     return losses
-
-
-class StripeFiles(ExitStack):
-    """A writer of the stripe files, a context manager that closes them; it goes on where an earlier run stopped.
-
-    Unit u goes to file u mod N, offset (u div N) * unit_bytes. `out` is the layout, whose lock allows to remove
-    the files of a killed run; `digest` are 12 hexadecimal digits that stand for the layout and its path.
-    """
-
-    def __init__(self, plan: LayoutPlan, out: Path, digest: str, journal: Journal) -> None:
-        super().__init__()
-        self._out, self._digest, self._journal, self._folders = out, digest, journal, plan.folders
-        self._sizes = plan.stripe_bytes
-        self._partial = [folder / f".{out.name}.{digest}.partial" for folder in plan.folders]
-        self._external = ExternalDirectories(journal, out)
-        self.files: list[FileWriter] = []
-        for folder in plan.folders:
-            self._make_folder(folder)
-        self.paths = [self._own_file(number) for number in range(len(plan.folders))]
-
-    def open(self) -> None:
-        """Open the files, to write their missing parts."""
-        for number, path in enumerate(self.paths):
-            file = FileWriter(path, self._sizes[number], self._journal, self._key(number))
-            self.files.append(self.enter_context(file))
-
-    def _key(self, number: int) -> str:
-        return f"image {self.paths[number].name}"
-
-    def is_whole(self, number: int) -> bool:
-        """Return whether a run has taken over a file by `take`, undamaged; called before `open`."""
-        key, size, path = self._key(number), self._sizes[number], self.paths[number]
-        if not path.is_file() or len(self._journal.keys(block_key(key))) < num_blocks(size):
-            return False
-        with FileWriter(path, size, self._journal, key) as file:
-            return not file.missing()
-
-    def take(self, number: int, at: str, digests: bytes) -> None:
-        """Take over a file that a task wrote at the path `at` next to it; called before `open`."""
-        path = self.paths[number]
-        (path.parent / at).replace(path)
-        fsync_directory(path.parent)
-        for block in range(num_blocks(self._sizes[number])):
-            digest = digests[block * DIGEST_BYTES : (block + 1) * DIGEST_BYTES]
-            self._journal.record(f"{block_key(self._key(number))}{block}", digest=digest.hex())
-
-    def _make_folder(self, folder: Path) -> None:
-        """Create an SSD directory; remove the files in it of a run whose journal is lost."""
-        for missing in missing_folders(folder):
-            self._external.record("parent", missing)
-        make_folders(folder)
-        for stale in folder.glob(f".{self._out.name}.*.partial"):
-            if stale not in self._partial and self._external.owns(stale):
-                shutil.rmtree(stale, ignore_errors=True)
-
-    def _own_file(self, number: int) -> Path:
-        """Return the path at which a file is or was written; own its directory."""
-        folder, published = self._partial[number], self._journal.get(_PUBLISHING)
-        name = f"ssd-{number}-of-{len(self._folders)}"
-        home = folder if published is None else self._home(number, published["token"])
-        if (home / name).exists() and not (folder / name).exists():
-            folder = home
-        else:
-            self._external.record("make", folder)
-            self._external.own(folder)
-        return folder / name
-
-    def _home(self, number: int, token: str) -> Path:
-        """Return the directory in which a file gets its name."""
-        return self._folders[number] / f"{self._out.name}.{token}"
-
-    def publish(self) -> dict[str, External]:
-        """Rename the files into place, where they replace equal ones; return their `External` entries by name."""
-        digests = [file.digests() for file in self.files]
-        content = [self._digest, *map(combine_digests, digests), *map(str, self._folders)]
-        token = digest_bytes(os.fsencode("\n".join(content))).rpartition(":")[2][:12]
-        if self.files:
-            self._journal.record(_PUBLISHING, token=token)
-        entries = {}
-        for number, file in enumerate(self.files):
-            home, path = self._home(number, token), file.path
-            if path.parent != home:
-                if not home.exists():
-                    self._external.record("make", home)
-                self._external.own(home)
-                path.replace(home / path.name)
-            fsync_directory(home)
-            if self._partial[number].exists():
-                shutil.rmtree(self._partial[number])
-            fsync_directory(home.parent)
-            entries[image_name(number)] = External.of(home / path.name, file.nbytes, digests[number])
-        return entries

@@ -20,18 +20,19 @@ if TYPE_CHECKING:
         score_graph,
         write_layout,
     )
+    from tiering.pipeline.copies import copy, relink
     from tiering.pipeline.epochs import plan_epochs
     from tiering.pipeline.html_report import report
     from tiering.pipeline.sources import estimate_spec
 
 __all__ = [
-    "estimate_export", "estimate_import", "estimate_layout", "estimate_reorder", "estimate_run", "estimate_score",
-    "estimate_spec", "evaluate_scores", "export_layout", "import_graph", "layout", "plan_epochs",
-    "reorder_graph", "report", "run_chain", "run_config", "score_graph", "write_layout",
+    "copy", "estimate_export", "estimate_import", "estimate_layout", "estimate_reorder", "estimate_run",
+    "estimate_score", "estimate_spec", "evaluate_scores", "export_layout", "import_graph", "layout", "plan_epochs",
+    "relink", "reorder_graph", "report", "run_chain", "run_config", "score_graph", "write_layout",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:
-    _load = lazy_names(__name__, "commands", "sources", "chain", "epochs", "html_report")
+    _load = lazy_names(__name__, "commands", "sources", "chain", "copies", "epochs", "html_report")
 
     def __getattr__(name: str) -> Any:
         """Load a command when it is asked for, with what each has around it."""

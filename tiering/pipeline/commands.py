@@ -296,11 +296,12 @@ def layout(
     from tiering.layout import writer
     from tiering.layout.inputs import LayoutInput
     from tiering.layout.plan import plan_layout
+    from tiering.layout.stripe_files import folders_apart
 
     asked, base = LayoutOptions.of(**sizes) if options is None else options, run.open(graph, Graph)
     known = None if scores is None else run.open(scores, Scores)
     read = (base,) if known is None else (base, known)
-    run.check_output(read, asked.folders)
+    run.check_output(read, folders_apart(run.path, asked.folders))
     asked = measure_room(asked, base)
     if isinstance(base, GraphShape):
         plan = plan_layout(LayoutInput.expected(base, asked), asked, budget := parse_memory(run.memory))

@@ -46,7 +46,7 @@ def require_local(what: str = "a local path", /, **values: Any) -> None:
             if found := pattern.search(os.fsdecode(value)):
                 raise InputError(
                     f"{name.rstrip('_')}: expected {what}, found scheme {found[1]!r}; only local paths are supported: "
-                    "mount or copy the data, and give its path"
+                    "copy the data with `tiering copy` or mount it, and give its path"
                 )
 
 
@@ -58,15 +58,26 @@ def check_working_directory() -> None:
         raise MissingError("working directory: it was removed; change to one that exists") from error
 
 
+def takes_urls(*names: str) -> Callable[[F], F]:
+    """Let parameters of a function be URLs, which `naming_files` refuses otherwise."""
+
+    def mark(function: F) -> F:
+        vars(function)["urls"] = names
+        return function
+
+    return mark
+
+
 def naming_files(function: F) -> F:
     """Wrap a function: its arguments and the working directory are checked first."""
-    parameters = list(signature(function).parameters)
+    parameters, urls = list(signature(function).parameters), vars(function).get("urls", ())
 
     @wraps(function)
     def checked(*args: Any, **named: Any) -> Any:
         check_working_directory()
         check_names(*args, *named.values())
-        require_local(**named, **dict(zip(parameters, args, strict=False)))
+        given = {**named, **dict(zip(parameters, args, strict=False))}
+        require_local(**{name: value for name, value in given.items() if name not in urls})
         return function(*args, **named)
 
     return checked  # type: ignore[return-value]
