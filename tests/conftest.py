@@ -198,3 +198,22 @@ def peak_memory() -> Callable[[], Any]:
     import peaks
 
     return peaks.peak_memory
+
+
+@pytest.fixture(scope="session")
+def object_store() -> Iterator[Any]:
+    """A simulated S3 (`object_store.ObjectStore`), for all tests of a process."""
+    from object_store import ObjectStore
+
+    store = ObjectStore()
+    yield store
+    store.stop()
+
+
+@pytest.fixture
+def s3(object_store: Any, monkeypatch: pytest.MonkeyPatch) -> str:
+    """URL of an empty bucket, which clients in this process, and in those that it starts, find by their environment."""
+    for name, value in object_store.environment().items():
+        monkeypatch.setenv(name, value)
+    bucket: str = object_store.make_bucket()
+    return bucket
