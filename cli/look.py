@@ -47,10 +47,6 @@ def check_command(
     from tiering.formats.registry import check_artifact
 
     level, share = "full" if full else "structure", parse_size(sample, "sample").fraction
-    if is_url(path):
-        if full:
-            raise InputError("full: files of an object store are compared while they are copied; run `tiering copy`")
-        level = "header"
     if not share:
         raise InputError(f"sample: expected a share of the blocks such as 1%, found {sample!r}")
     if share < 1 and not full:
@@ -66,7 +62,8 @@ def check_command(
     problems = check_artifact(path, level, report)
     document = {"path": path, "level": level, "sound": not problems, "problems": list(map(vars, problems))}
     verdict = f"{len(problems)} problem{'s' if len(problems) > 1 else ''}" if problems else "sound"
-    summary = f"{path}: {verdict} ({_LOOKED_AT['sample' if share < 1 else level]})"
+    looked = "header" if is_url(path) else "sample" if share < 1 else level
+    summary = f"{path}: {verdict} ({_LOOKED_AT[looked]})"
     document |= {"coverage": report.to_json()} if full else {}
     print_result(call.json, document, *map(str, problems), *([str(report)] if full else []), summary)
     if problems:

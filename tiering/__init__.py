@@ -86,7 +86,9 @@ def open(path: str | os.PathLike[str]) -> Any:
     require_floor("open")
     from tiering.formats.layout import Layout
     from tiering.formats.registry import open_artifact
+    from tiering.text.arguments import require_local
 
+    require_local(path=path)
     artifact = open_artifact(path, outside=False)
     if isinstance(artifact, Layout):
         from tiering.loader.layout import TieredLayout

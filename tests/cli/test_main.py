@@ -219,7 +219,7 @@ def test_errors_name_options_as_the_caller_spells_them(tiering_cli, tmp_path, ti
         assert re.search(flag, tiering_cli("score", graph, "--out", out, *spelt).refused())
         with pytest.raises(InputError if "memory" not in options else BudgetError, match=keyword):
             tiering.score_graph(graph, out, **options)
-    with pytest.raises(ExistsError, match="give `force=True` to replace it, or another `out`"):
+    with pytest.raises(ExistsError, match="give `force=True` to replace it, or choose another output"):
         tiering.import_graph(tiny_dataset, graph)
     with pytest.raises(MissingError, match=r"^spec nothing: no such dataset.*`tiering datasets` lists them"):
         tiering.import_graph(tiny_dataset, out, spec="nothing")

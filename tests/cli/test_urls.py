@@ -34,7 +34,7 @@ def made(chain: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("layout reordered --cpu 10% --ssd ssd --ssd s3://bucket/x --out x", "--ssd"),
     ("export layout --out s3://bucket/x --dry-run", "--out"), ("evaluate graph --plot s3://bucket/x.png", "--plot"),
     ("plan graph --scores s3://bucket/x", "--scores"), ("trace s3://bucket/x", "layout"),
-    ("run s3://bucket/x.toml", "config"), ("check s3://bucket/x", "path"), ("info s3://bucket/x", "path"),
+    ("run s3://bucket/x.toml", "config"),
     ("report s3://bucket/x --out x.html", "sources"), ("report graph --out s3://bucket/x.html", "--out"),
     ("doctor --ssd s3://bucket/x", "--ssd"),
 ])  # fmt: skip
@@ -75,7 +75,6 @@ def test_python(made: Path, kind: Callable[[str], Any]) -> None:
         ("out", lambda: tiering.open("layout").inference(lambda *_: None, url)),
         ("out", lambda: tiering.generate_dataset(url, nodes=10, edges=10)),
         ("path", lambda: tiering.open(url)),
-        ("path", lambda: tiering.check(url)),
     ]
     for name, call in calls:
         with pytest.raises(InputError, match=rf"^{name}: expected .*, found scheme 's3'; only local paths") as caught:

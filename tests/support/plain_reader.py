@@ -33,7 +33,10 @@ def read_rows(layout: Path, node_type: str) -> np.ndarray[Any, Any]:
         rows[begin + peer : end : peers] = data.reshape(-1, row_bytes)
     begin, end = entry["ssd"]
     if begin < end:
-        images = [Path(manifest["external"][f"ssd-{k}"]["path"]).read_bytes() for k in range(body["num_images"])]
+        moved = layout / "external.json"
+        paths = {name: file["path"] for name, file in manifest["external"].items()}
+        paths |= json.loads(moved.read_text()) if moved.exists() else {}
+        images = [(layout / paths[f"ssd-{k}"]).read_bytes() for k in range(body["num_images"])]
         for rank in range(begin, end):
             rows[rank] = np.frombuffer(
                 _ssd_row(images, body.get("unit_bytes", body["page_bytes"]), entry, rank - begin), np.uint8

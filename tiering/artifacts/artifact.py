@@ -16,9 +16,9 @@ from tiering.artifacts.checksum import SAMPLE_BYTES, SAMPLES, num_blocks, sample
 from tiering.artifacts.document import read_manifest
 from tiering.artifacts.manifest import CHECKSUMS, External, Manifest, Problem, error_problems, raise_problems
 from tiering.artifacts.overlap import lies_in
-from tiering.artifacts.remote import open_directory
+from tiering.artifacts.remote import is_url, open_directory
 from tiering.artifacts.storage import OpenDirectory, storage_errors
-from tiering.errors import BusyError, FormatError, MissingError, StorageError
+from tiering.errors import BusyError, FormatError, InputError, MissingError, StorageError
 from tiering.text.description import Described, Fields, Part
 from tiering.text.units import format_bytes
 
@@ -172,7 +172,14 @@ class Artifact(Described):
     def check(
         cls, path: str | os.PathLike[str], level: str = "structure", report: VerifyReport | None = None
     ) -> list[Problem]:
-        """Return every problem of the artifact at `path`, which may be too damaged to open; see `problems`."""
+        """Return every problem of the artifact at `path`, which may be too damaged to open; see `problems`.
+
+        Of an artifact at a URL, manifests and the sizes of files are checked.
+        """
+        if is_url(path):
+            if level == "full":
+                raise InputError("full: files of an object store are compared while they are copied: `tiering copy`")
+            level = "header"
         try:
             try:
                 artifact = cls.open(path)

@@ -109,7 +109,7 @@ class OutputDirectory(AbstractContextManager["OutputDirectory"]):
     def _refuse_existing(self) -> None:
         if os.path.lexists(self.out):
             if not self._force:
-                raise ExistsError(f"{self.out}: already exists; give --force to replace it, or another --out")
+                raise ExistsError(f"{self.out}: already exists; give --force to replace it, or choose another output")
             refuse_foreign(self.out)
         if os.path.lexists(self._old):
             refuse_foreign(self._old)

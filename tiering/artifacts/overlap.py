@@ -47,7 +47,7 @@ def refuse_overlap(
     apart += [(path, f"the input {one.path} refers to") for one in artifacts for path in one.outside()]
     for path, what in ((Path.cwd(), "is the working directory"), *around, *apart):
         if lies_in(path, *own) or ((path, what) in apart and lies_in(out, path)):
-            raise InputError(f"{out}: expected a path apart from {path}, which {what}; choose another --out")
+            raise InputError(f"{out}: expected a path apart from {path}, which {what}; choose another output")
     for path in written:
         for source, what in apart:
             if what != "the command writes to" and lies_in(path, source):
@@ -171,7 +171,7 @@ def refuse_foreign(out: Path, is_own: _Test | None = None) -> None:
     """Raise `ExistsError`, naming the first file at `out` that does not pass `is_own`, by default `own_files`."""
     if not out.is_dir():
         raise ExistsError(
-            f"{out}: expected a directory to replace, found a file; move it away, or choose another --out"
+            f"{out}: expected a directory to replace, found a file; move it away, or choose another output"
         )
     is_own = is_own or own_files(out)
     errors: list[OSError] = []
@@ -185,5 +185,5 @@ def refuse_foreign(out: Path, is_own: _Test | None = None) -> None:
             if not is_own(file.relative_to(out).as_posix()):
                 raise ExistsError(
                     f"{out}: holds {file}, which tiering did not write; --force replaces what tiering wrote, and empty "
-                    "directories: move that file away, or choose another --out"
+                    "directories: move that file away, or choose another output"
                 )

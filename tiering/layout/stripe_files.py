@@ -19,8 +19,9 @@ from pathlib import Path
 import numpy as np
 
 from tiering import native
+from tiering.artifacts import checksum
 from tiering.artifacts.atomic import ExternalDirectories
-from tiering.artifacts.checksum import BLOCK_BYTES, DIGEST_BYTES, Verifier, combine_digests, digest_bytes, num_blocks
+from tiering.artifacts.checksum import DIGEST_BYTES, Verifier, combine_digests, digest_bytes, num_blocks
 from tiering.artifacts.file_writer import FileWriter, block_key
 from tiering.artifacts.manifest import External
 from tiering.artifacts.reader import prefetch
@@ -43,7 +44,7 @@ def folders_apart(out: Path, folders: Sequence[Path]) -> list[Path]:
         if inside is None:
             apart.append(folder)
         elif not inside or inside[0] in _OWN_FOLDERS:
-            raise InputError(f"ssd: {folder} is a directory of the layout itself; give one of its own, as {out}/ssd")
+            raise InputError(f"ssd: {folder} is a directory of the layout's own files; choose another, such as {out}/ssd")
     return apart
 
 
@@ -161,11 +162,11 @@ def restripe(
     """
     old, new = len(sources), len(files)
     both, sum_bytes = math.lcm(old, new), unit_bytes // page_bytes * SUM_BYTES
-    step = max(1, BLOCK_BYTES // unit_bytes // both) * both
+    step = max(1, checksum.BLOCK_BYTES // unit_bytes // both) * both
     finished = [file.done // unit_bytes * new + number for number, file in enumerate(files)]
     finished += [file.done // sum_bytes * new + number for number, file in enumerate(sums)]
     # Sources are compared by whole blocks, so that reading begins where a block does in each.
-    aligned = math.lcm(old * (math.lcm(BLOCK_BYTES, unit_bytes) // unit_bytes), both)
+    aligned = math.lcm(old * (math.lcm(checksum.BLOCK_BYTES, unit_bytes) // unit_bytes), both)
     start = min(*finished, units) // aligned * aligned
 
     def read(first: int) -> Bytes:

@@ -314,7 +314,7 @@ def _is_remote(artifact: Artifact) -> bool:
 
 
 def _inside(artifact: Artifact, path: Path) -> str:
-    """Return the path of a file in an artifact; empty where it lies elsewhere."""
+    """Return the path of a file in an artifact; empty where it lies outside."""
     return str(path.relative_to(artifact.path)) if path.is_relative_to(artifact.path) else ""
 
 

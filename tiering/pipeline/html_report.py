@@ -84,7 +84,7 @@ def report(sources: Sequence[Artifact | Mapping[str, Any] | Pathlike], out: Path
         with storage_errors(path), path.open("rb") as file:
             if _GENERATOR not in file.read(1024):
                 raise ExistsError(
-                    f"{path}: is a file that tiering did not write; choose another --out, or move it away"
+                    f"{path}: is a file that tiering did not write; choose another output, or move it away"
                 )
     things = [thing for source in given for thing in _open(source)]
     refuse_overlap(path, [one for _, _, one in things if isinstance(one, Artifact)])
