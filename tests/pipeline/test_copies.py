@@ -246,7 +246,7 @@ def test_what_cannot_be_copied(made, tmp_path, tiering_cli):
     tiering_cli("copy", layout, tmp_path / "mine").refused("already exists")
     tiering_cli("copy", layout, tmp_path / "mine", "--force").refused("did not write")
     dry = tiering_cli("copy", layout, tmp_path / "x", "--ssd", tmp_path / "y", "--dry-run", "--json")
-    assert sum(json.loads(dry.out)["plans"][0]["left"].values()) == Layout.open(layout).total_bytes()
+    assert sum(json.loads(dry.out)["stages"][0]["left"].values()) == Layout.open(layout).total_bytes()
     assert not (tmp_path / "x").exists()
     assert not (tmp_path / "y").exists()
 
