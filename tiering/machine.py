@@ -1,4 +1,4 @@
-"""The identity of the machine: by it processes tell which of them share memory, and caches on a shared file system too."""
+"""The identity of the machine, by which processes know whom they share memory with, and disks have names."""
 
 from __future__ import annotations
 

@@ -53,10 +53,10 @@ class Node:
         assert self.start(*command).wait(60) == 0, command
 
     def train(self, nodes: int, program: Path, *arguments: Any, out: Path, processes: int = 2) -> Any:
-        """Start so many processes of a program by torchrun, as one of so many machines, of which number 0 is the first."""
+        """Start processes of a program by torchrun, as one of so many machines; they meet at the first."""
         launch = [sys.executable, "-m", "torch.distributed.run", "--nnodes", nodes, "--node-rank", self.number]
         launch += ["--nproc-per-node", processes, "--master-addr", ADDRESS.format(1), "--master-port", 29500]
-        return self.start(*launch, program, *arguments, out=out, GLOO_SOCKET_IFNAME=LINK, OMP_NUM_THREADS="1", PYTHONFAULTHANDLER="1")
+        return self.start(*launch, program, *arguments, out=out, GLOO_SOCKET_IFNAME=LINK, OMP_NUM_THREADS="1")
 
     def unplug(self) -> None:
         """Cut the network: nobody is told."""
@@ -80,9 +80,8 @@ def simulated_nodes(drives: list[Path], mount: Path) -> Iterator[list[Node]]:
     try:
         nodes += [Node(number, drive, mount) for number, drive in enumerate(drives)]
         ends = [["name", LINK, "netns", str(node.pid)] for node in nodes]
-        link = subprocess.run(
-            ["ip", "link", "add", *ends[0], "type", "veth", "peer", *ends[1]], capture_output=True, text=True, check=False
-        )
+        add = ["ip", "link", "add", *ends[0], "type", "veth", "peer", *ends[1]]
+        link = subprocess.run(add, capture_output=True, text=True, check=False)
         if link.returncode:
             pytest.skip(f"no link between simulated machines can be made here: {link.stderr.strip()}")
         for node in nodes:

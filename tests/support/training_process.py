@@ -1,4 +1,4 @@
-"""One process of a training run over several machines, started by torchrun; its batches, losses and reads as JSON lines.
+"""A process of a training run on several machines, by torchrun; its batches, losses and reads as JSON lines.
 
 python -m torch.distributed.run ... training_process.py LAYOUT FOLDER EPOCHS MEMORY
 

@@ -159,6 +159,16 @@ def test_an_owner_that_is_done_first_waits_for_the_others(start: Any) -> None:
         assert ranks.processes[0].exitcode == 0
 
 
+def test_an_owner_ends_after_the_thread_that_reads_for_all(start: Any) -> None:
+    """If that thread came back from the core later, it would abort the process: its exit code would be a failure."""
+    with start() as ranks:
+        ranks.all("open", 60)
+        ranks.one(0, "end late", 1.0)
+        ranks.all("epoch", 0)
+        assert ranks.one(0, "end") == "ending"
+        assert ranks.answer(0) is False
+
+
 def test_an_owner_that_ends_in_the_middle_is_named(start: Any) -> None:
     with start() as ranks:
         ranks.all("open", 60)
@@ -214,7 +224,7 @@ def test_other_loaders_and_too_little_memory_are_errors_for_every_rank(start: An
         answers.append(ranks.answer(1))
         for kind, message in answers:
             assert kind == "BudgetError" and "the loader's buffer for rows of the ssd tier" in message
-        assert ranks.answer(0) == []
+        assert ranks.answer(0) is False
 
 
 def test_epochs_side_by_side_and_in_a_fork_read_by_themselves(start: Any, alone: Any) -> None:

@@ -122,6 +122,16 @@ def report(folder: Path, rank: int) -> tuple[dict[tuple[int, int], tuple[str, fl
     return {(epoch, number): (digest, loss) for epoch, number, digest, loss in batches}, seen
 
 
+def bytes_of_machines(seen: list[dict[str, Any]]) -> dict[str, tuple[int, int]]:
+    """Bytes that each machine read from its stripe files, and bytes of the rows that its batches needed from them."""
+    totals = dict[str, tuple[int, int]]()
+    for about in seen:
+        read, needed = totals.get(about["host"], (0, 0))
+        rows = about["rows"]["ssd"] + about["rows"]["read"]
+        totals[about["host"]] = read + about["read_bytes"], needed + ROW_BYTES * rows
+    return totals
+
+
 def train(nodes: list[Node], processes: int, folder: Path, mount: Path) -> list[Any]:
     """Train on all nodes to the end; the report of each rank."""
     folder.mkdir()
@@ -161,10 +171,9 @@ def test_machines_train_as_one(nodes: list[Node], mount: Path, tmp_path: Path) -
     for seen, hosts in ((two, ["node0", "node0", "node1", "node1"]), (one, ["node0"] * 4)):
         assert [about["host"] for _, about in seen] == hosts
         assert all(about["reads ahead"] for _, about in seen)
-        read = {host: sum(about["read_bytes"] for _, about in seen if about["host"] == host) for host in set(hosts)}
-        needed = {h: ROW_BYTES * sum(a["rows"]["ssd"] + a["rows"]["read"] for _, a in seen if a["host"] == h) for h in read}
-        print({host: f"{read[host]:,} bytes read of {needed[host]:,} needed" for host in sorted(read)})
-        assert all(0 < read[host] < needed[host] for host in read)  # the buffer serves a row to all that need it
+        reads = bytes_of_machines([about for _, about in seen])
+        print({host: f"{read:,} bytes read of {needed:,} needed" for host, (read, needed) in reads.items()})
+        assert all(0 < read < needed for read, needed in reads.values())  # the buffer serves a row to all that need it
 
 
 @pytest.mark.slow
