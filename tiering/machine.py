@@ -7,10 +7,7 @@ from pathlib import Path
 
 
 def boot_id() -> str:
-    """Return the id that the kernel made when it started; empty where a sandbox hides it.
-
-    Machines differ in it even if one image gave them one host name. Only clones of a running machine share it.
-    """
+    """Return the id of this start of the kernel, which only clones of a running machine share; empty if hidden."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -20,8 +17,7 @@ def boot_id() -> str:
 def machine_id() -> str:
     """Return the id of the machine, or container, whose processes reach each other's memory and sockets.
 
-    Processes of one kernel and host name reach each other through ``/proc`` within one PID namespace, and through
-    abstract sockets within one network namespace.
+    Processes of one kernel and host name do so within a PID namespace (``/proc``) and a network namespace (sockets).
     """
     namespaces = (str(Path(f"/proc/self/ns/{kind}").readlink()) for kind in ("pid", "net"))
     return " ".join((boot_id(), socket.gethostname(), *namespaces))
