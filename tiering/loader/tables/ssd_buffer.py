@@ -146,9 +146,7 @@ class SsdBuffer(BufferSlots):
         self.numbers_bytes = 0  # memory in addition to the slots, for the numbers of rows of batches to come
 
     def __del__(self) -> None:
-        self._native = (
-            None  # before the slots: unmapping them in the core as the program ends would abort
-        )
+        self._native = None  # before the slots: unmapping them in the core as the program ends would abort
 
     @property
     def core(self) -> native.RowBuffer:
