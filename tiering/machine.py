@@ -1,4 +1,4 @@
-"""The identity of the machine, by which processes know whom they share memory with, and disks have names."""
+"""The identity of the machine, for processes that share its memory and for caches of its disks' figures."""
 
 from __future__ import annotations
 

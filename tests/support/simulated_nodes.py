@@ -32,9 +32,9 @@ class Node:
             ["unshare", *own, "sh", "-c", f"{setup} && exec sleep infinity"],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
-        assert self._shell.stdout is not None and self._shell.stderr is not None
+        assert self._shell.stdout is not None
         if self._shell.stdout.readline() != "ready\n":
-            pytest.skip(f"no machine can be simulated here: {self._shell.stderr.read().strip()}")
+            pytest.skip(f"no machine can be simulated here: {self._shell.communicate()[1].strip()}")
         children = Path(f"/proc/{self._shell.pid}/task/{self._shell.pid}/children")
         self.pid = int(children.read_text())
         self._programs: list[subprocess.Popen[str]] = []
@@ -78,7 +78,8 @@ def simulated_nodes(drives: list[Path], mount: Path) -> Iterator[list[Node]]:
         pytest.skip("simulating machines needs root, unshare, nsenter and ip")
     nodes: list[Node] = []
     try:
-        nodes += [Node(number, drive, mount) for number, drive in enumerate(drives)]
+        for number, drive in enumerate(drives):
+            nodes.append(Node(number, drive, mount))
         ends = [["name", LINK, "netns", str(node.pid)] for node in nodes]
         add = ["ip", "link", "add", *ends[0], "type", "veth", "peer", *ends[1]]
         link = subprocess.run(add, capture_output=True, text=True, check=False)

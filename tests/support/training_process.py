@@ -28,7 +28,7 @@ from examples.train_graphsage import GraphSage, digest_batch
 from tiering.memory import Budget, own_memory
 
 OPTIONS = {"fanouts": [3, 3], "batch_size": 16, "seed": 3, "depth": 4, "prefetch": 2}
-TIMEOUT = 15.0
+TIMEOUT = 30.0
 """Seconds after which a collective of torch gives up."""
 
 
