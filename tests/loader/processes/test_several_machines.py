@@ -26,8 +26,8 @@ from tiering.loader import PeerGroup
 from tiering.loader.processes import peers
 
 ROWS, ROW_BYTES, SEEDS = 40_000, 4096, 2000
-MEMORY = 64 << 20
-"""Bytes for the loaders of a machine: two fifths of the rows."""
+MEMORY = 96 << 20
+"""Bytes for the loaders of a machine: three fifths of the rows."""
 EPOCHS = 2
 PROGRAM = Path(training_process.__file__)
 
@@ -91,7 +91,7 @@ def test_a_kernel_that_hides_its_id(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def mount(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A drive with a layout of which memory holds two fifths, as it is mounted on every machine."""
+    """A drive with a layout of which memory holds three fifths, as it is mounted on every machine."""
     folder, rng = tmp_path_factory.mktemp("machines"), np.random.default_rng(0)
     data, drive = folder / "data", folder / "nvme"
     data.mkdir()
