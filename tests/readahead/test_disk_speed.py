@@ -93,17 +93,23 @@ def test_figures_that_no_disk_has_are_refused(tmp_path, figure, name):
         read_speed(path)
 
 
-def test_what_was_measured_is_kept_by_device(image, tmp_path, measurements):
-    other = {"9:9": {"reads_per_second": 5.0, "bytes_per_second": 6.0}}
+def test_what_was_measured_is_kept_by_machine_and_device(image, tmp_path, measurements, monkeypatch):
+    """On a file system that machines share, their disks of one number are not one disk."""
+    monkeypatch.setattr(disk_speed, "boot_id", lambda: "6c1f")
+    other = {"6c1f 9:9": {"reads_per_second": 5.0, "bytes_per_second": 6.0}}
     (tmp_path / CACHE).write_text(json.dumps(other))
     first = measured_speed([image], tmp_path)
     number = image.stat().st_dev
-    key = f"{os.major(number)}:{os.minor(number)}"
+    key = f"6c1f {os.major(number)}:{os.minor(number)}"
     assert json.loads((tmp_path / CACHE).read_text()) == {
         **other, key: {"reads_per_second": 1, "bytes_per_second": 1}
     }  # fmt: skip
     assert measured_speed([image, image], tmp_path) == first == DiskSpeed(1, 1)
     assert measurements == [[image]]
+    monkeypatch.setattr(disk_speed, "boot_id", lambda: "09ab")
+    assert measured_speed([image], tmp_path) == measured_speed([image], tmp_path) == DiskSpeed(2, 2)
+    monkeypatch.setattr(disk_speed, "boot_id", lambda: "6c1f")
+    assert measured_speed([image], tmp_path) == first
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(CACHE)] == [CACHE]
 
 

@@ -54,6 +54,7 @@ def serve(
             return
         if order == "end":
             Finalize(None, line.send, ("ending",), exitpriority=1)  # before the server's, which waits
+            Finalize(None, lambda: line.send(reading()), exitpriority=-1)
             return
         try:
             line.send(getattr(process, order.replace(" ", "_"))(*arguments))
@@ -247,6 +248,14 @@ class RankProcess:
         sockets = sum(entry.is_symlink() and str(entry.readlink()).startswith("socket:") for entry in files)
         self.sockets = getattr(self, "sockets", sockets)
         return threads + ([f"{sockets} sockets"] if sockets > self.sockets else [])
+
+
+def reading() -> bool:
+    """Whether a thread still reads for all ranks, a moment later."""
+    threads = [thread for thread in threading.enumerate() if thread.name == "tiering-merge"]
+    for thread in threads:
+        thread.join(0.2)
+    return any(thread.is_alive() for thread in threads)
 
 
 def hold_rows(line: Any, path: str, rank: int, size: int, store: str) -> None:

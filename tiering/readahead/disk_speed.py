@@ -18,6 +18,7 @@ import numpy as np
 from tiering import native
 from tiering.artifacts.storage import ALIGNMENT, aligned_bytes, storage_errors
 from tiering.errors import FormatError, InputError
+from tiering.machine import boot_id
 from tiering.text.units import format_bytes
 
 MEASURED = "measured"  # instead of a file: measure the disks, or take their cached figures
@@ -142,7 +143,7 @@ def cached_speed(images: Sequence[Path], folder: Path) -> tuple[DiskSpeed | None
         with storage_errors(image):
             number = image.stat().st_dev
         devices.add(f"{os.major(number)}:{os.minor(number)}")
-    known, key = dict[str, Any](), "+".join(sorted(devices))
+    known, key = dict[str, Any](), f"{boot_id()} {'+'.join(sorted(devices))}"
     with contextlib.suppress(OSError, KeyError, ValueError, TypeError, AttributeError, InputError):  # measured anew
         known = dict(json.loads((folder / CACHE).read_bytes()))
         return _speed_in(known[key]), known, key

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 import re
+import threading
+import weakref
 from typing import Any
 
 import numpy as np
 import pytest
 from rank_processes import ROWS, batches_alone, expect_epoch
 from tight_memory import ROW_BYTES
+
+from tiering.loader.tables.resident import SharedBlock
+from tiering.loader.tables.ssd_buffer import SsdBuffer
 
 READ = ("rows_needed", "rows_read", "reads", "read_bytes", "used_bytes")
 """Counters of what is read for all ranks, which is divided among them."""
@@ -157,6 +162,27 @@ def test_an_owner_that_is_done_first_waits_for_the_others(start: Any) -> None:
         assert len(ranks.one(1, "go on")) == 14
         ranks.processes[0].join()
         assert ranks.processes[0].exitcode == 0
+
+
+def test_an_owner_ends_after_the_thread_that_reads_for_all(start: Any) -> None:
+    """If that thread came back from the core later, it would abort the process: its exit code would be a failure."""
+    with start() as ranks:
+        ranks.all("open", 60)
+        ranks.one(0, "end late", 1.0)
+        ranks.all("epoch", 0)
+        assert ranks.one(0, "end") == "ending"
+        assert ranks.answer(0) is False
+
+
+def test_a_buffer_ends_its_core_before_its_memory_goes() -> None:
+    """Any thread may drop it last. Unmapping releases the lock of the interpreter: once that ends no thread gets it."""
+    buffer, seen = SsdBuffer.__new__(SsdBuffer), list[bool]()
+    buffer.memory = SharedBlock("slots", np.empty(1, np.uint8))
+    memory, core = weakref.ref(buffer.memory), threading.Lock()
+    weakref.finalize(core, lambda: seen.append(memory() is not None))
+    buffer._native = core  # type: ignore[assignment]
+    del core, buffer
+    assert seen == [True] and memory() is None
 
 
 def test_an_owner_that_ends_in_the_middle_is_named(start: Any) -> None:

@@ -11,7 +11,6 @@ import itertools
 import json
 import mmap
 import os
-import socket
 import time
 import weakref
 from collections.abc import Callable, Iterator
@@ -27,6 +26,7 @@ import numpy.typing as npt
 from tiering.artifacts.storage import storage_errors
 from tiering.errors import DeviceError, InputError
 from tiering.loader.process import require_torch
+from tiering.machine import machine_id
 
 if TYPE_CHECKING:
     from torch.distributed.distributed_c10d import ProcessGroup, Store
@@ -84,8 +84,7 @@ class PeerGroup:
         """Group those of processes 0 .. size - 1, of any machines, that run here; ``None`` if this one is alone."""
         from torch.distributed.distributed_c10d import PrefixStore
 
-        machine = f"{socket.gethostname()} {Path('/proc/self/ns/pid').readlink()}"
-        keys = [f"machine/{other}" for other in range(size)]
+        machine, keys = machine_id(), [f"machine/{other}" for other in range(size)]
         with _store_errors(f"not all of {size} processes came within {timeout:g} s"):
             store.set(keys[rank], machine)
             store.wait(keys, timedelta(seconds=timeout))

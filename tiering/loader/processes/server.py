@@ -271,6 +271,8 @@ class BufferServer:
             for run in running:
                 run.members[0].feed.shut(socket.SHUT_RD)  # what the owner sent before is still received
                 self.changed.wait_for(lambda r=run: r.finished or r.error or r.members[0].completed is False, _PATIENCE)  # type: ignore[misc]
+                # A thread of this server that returns from the core once the interpreter has ended would abort.
+                self.changed.wait_for(lambda r=run: r.core is None or not r.finished, _PATIENCE)  # type: ignore[misc]
         for epoch in running:
             if (core := epoch.core) is not None:
                 epoch.fail(self.machine.ended(0, f"in the middle of epoch {epoch.key[0]}"))

@@ -145,6 +145,9 @@ class SsdBuffer(BufferSlots):
         self._begun = False
         self.numbers_bytes = 0  # memory in addition to the slots, for the numbers of rows of batches to come
 
+    def __del__(self) -> None:
+        self._native = None  # before the slots: unmapping them in the core as the program ends would abort
+
     @property
     def core(self) -> native.RowBuffer:
         """The core's buffer of this process; a fork begins with an empty one."""
