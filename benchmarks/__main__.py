@@ -18,7 +18,7 @@ from benchmarks.pages import comparison_table, describe_machine, show_machine, w
 from tiering.errors import CapabilityError, MissingError, TieringError
 
 BENCHMARKS = {
-    "copy": ("kernels.copy", "memory copied: the machine's own limit"),
+    "memory-copy": ("kernels.copy", "memory copied: the machine's own limit"),
     "coo-to-csc": ("kernels.coo_to_csc", "edge list to CSC, against scipy and DGL"),
     "wrpr": ("kernels.wrpr", "five sweeps of wrpr from the CSC, against scipy on a ready CSR"),
     "vip": ("kernels.vip", "inclusion probability over three hops, against numpy with scipy's products"),
@@ -33,6 +33,7 @@ BENCHMARKS = {
     "score": ("stages.score", "stage: five sweeps of wrpr from file to file, against the disk"),
     "reorder": ("stages.reorder", "stage: a graph renumbered, from file to file, against the disk"),
     "layout": ("stages.layout", "stage: feature rows into tiers, against the disk and a memory map"),
+    "copy": ("copies.copy", "a layout copied to a directory and to a simulated S3, against cp and copy_files"),
     "gather": ("gather.gather", "random rows of memory, against a plain C++ loop, torch and numpy"),
     "ssd": ("ssd.ssd", "random 4 KiB rows of the ssd tier, against fio"),
     "gpu-ceilings": ("gpu.ceilings.ceilings", "GPU: memory copied over the link and within the GPU"),

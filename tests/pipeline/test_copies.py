@@ -366,15 +366,15 @@ def test_a_store_that_ends_in_the_middle(made, tmp_path, monkeypatch):
             monkeypatch.setenv(name, value)
         bucket = store.make_bucket()
         tiering.copy(made / "layout", f"{bucket}/layout")
-        read, left = copies.CopiedFile.read, [20]
+        put, left = FileWriter.put, [20]
 
-        def ending(self, block, memory):
+        def ending(self, data, offset):
             left[0] -= 1
             if left[0] == 0:
                 store.stop()
-            return read(self, block, memory)
+            put(self, data, offset)
 
-        monkeypatch.setattr(copies.CopiedFile, "read", ending)
+        monkeypatch.setattr(FileWriter, "put", ending)
         with pytest.raises(StorageError, match="run the same command again"):
             tiering.copy(f"{bucket}/layout", tmp_path / "back")
         assert (tmp_path / ".back.partial").is_dir()

@@ -23,6 +23,7 @@ _DENIED = re.compile(
     r"ACCESS_DENIED|\b40[13]\b|FORBIDDEN|UNAUTHORIZED|INVALID_(ACCESS_KEY|CLIENT_TOKEN|SIGNATURE)|SIGNATURE_DOES_NOT|"
     r"EXPIRED_TOKEN|UNRECOGNIZED_CLIENT|credential|PERMISSION_DENIED|Permission denied", re.I,
 )  # fmt: skip
+_WINDOW = 64 << 20  # bytes of a file being written that may be under way
 _NO_BUCKET = re.compile(r"NO_SUCH_BUCKET|bucket.*(does not exist|not found)|ContainerNotFound", re.I)
 
 
@@ -123,9 +124,18 @@ class RemoteFolder:
     def write(self, name: str, pieces: Iterable[Bytes | bytes]) -> None:
         """Write a file whole, in pieces, each in parallel parts; what was there is replaced, perhaps by a cut file."""
         with remote_errors(self.join(name)), self._system.open_output_stream(self._path(name)) as stream:
+            waiting = 0
             for piece in pieces:
                 stream.write(piece)
-                stream.flush()  # waits for the parts under way, which take memory
+                waiting += len(piece)
+                if waiting >= _WINDOW:  # parts under way take memory, and a flush waits for them
+                    stream.flush()
+                    waiting = 0
+
+    def clear(self) -> None:
+        """Remove all files in the folder."""
+        with remote_errors(self.url):
+            self._system.delete_dir_contents(self._root, missing_dir_ok=True)
 
     def remove(self, name: str) -> None:
         """Remove a file, if it is there."""
@@ -149,6 +159,8 @@ class RemoteDirectory(OpenDirectory):
 
     Cost: the folder is listed once.
     """
+
+    piece_bytes = 64 << 20
 
     def __init__(self, folder: RemoteFolder, within: RemoteDirectory | None = None, name: str = "") -> None:
         self.folder = folder

@@ -277,6 +277,8 @@ class OpenDirectory:
     `path` is its name in messages, looked up in the directory `within`, if given. `MissingError`: there is none.
     """
 
+    piece_bytes = 8 << 20  # bytes that are well read at once
+
     def __init__(self, path: Path, within: OpenDirectory | None = None) -> None:
         require_local(path=path)
         self.path = path

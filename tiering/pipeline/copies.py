@@ -56,6 +56,7 @@ class CopiedFile:
     digest: str  # of all bytes, or sampled
     blocks: bytes | None  # digests of its blocks, where they are recorded
     reader: Reader
+    piece_bytes: int  # bytes that are read at once
 
     @classmethod
     def of(cls, manifest: Manifest, name: str) -> CopiedFile:
@@ -66,16 +67,33 @@ class CopiedFile:
         directory = cast("OpenDirectory", manifest.held)
         if directory.open(place) is None:
             raise MissingError(f"{manifest.path}: refers to {place}, which does not exist; put it back")
-        return cls(path, entry.bytes, entry.digest, manifest.blocks(name), directory.reader(place))
+        reader, piece = directory.reader(place), directory.piece_bytes
+        return cls(path, entry.bytes, entry.digest, manifest.blocks(name), reader, piece)
 
-    def read(self, block: int, memory: Bytes) -> tuple[Bytes, bytes]:
-        """Return a block, perhaps in `memory`, and its digest; `FormatError` if it is not what was recorded."""
-        begin = block * checksum.BLOCK_BYTES
-        data = self.reader(begin, min(self.nbytes, begin + checksum.BLOCK_BYTES), memory)
-        digest = xxhash.xxh3_64(data.data).digest()
-        if self.blocks is not None and digest != self.blocks[block * DIGEST_BYTES : (block + 1) * DIGEST_BYTES]:
-            raise FormatError(f"{self.path}: the block at byte {begin} is damaged (its checksum differs); restore it")
-        return data, digest
+    def stream(self, blocks: range, buffers: Sequence[Bytes], digests: list[bytes]) -> Iterator[tuple[int, Bytes]]:
+        """Yield offset and bytes of consecutive pieces of blocks, and append the digest of each block when it ends.
+
+        With two buffers a piece is read while the one before is in use. `FormatError` if a block is not what was
+        recorded.
+        """
+        begin, end = (min(self.nbytes, block * checksum.BLOCK_BYTES) for block in (blocks.start, blocks.stop))
+        step = min(self.piece_bytes, checksum.BLOCK_BYTES)
+        begins = range(begin, end, step)
+
+        def read(number: int) -> Bytes:
+            return self.reader(begins[number], min(end, begins[number] + step), buffers[number % len(buffers)])
+
+        numbers, hasher = range(len(begins)), xxhash.xxh3_64()
+        for at, data in zip(begins, map(read, numbers) if len(buffers) == 1 else prefetch(read, numbers), strict=True):
+            hasher.update(data.data)
+            yield at, data
+            if (at + data.size) % checksum.BLOCK_BYTES == 0 or at + data.size == end:
+                digest, block = hasher.digest(), at // checksum.BLOCK_BYTES
+                if self.blocks is not None and digest != self.blocks[block * DIGEST_BYTES : (block + 1) * DIGEST_BYTES]:
+                    place = f"{self.path}: the block at byte {block * checksum.BLOCK_BYTES}"
+                    raise FormatError(f"{place} is damaged (its checksum differs); restore the file")
+                digests.append(digest)
+                hasher = xxhash.xxh3_64()
 
     @property
     def whole(self) -> bool:
@@ -105,10 +123,10 @@ class _Blocks(ExitStack):
         self._pool = self.enter_context(ThreadPoolExecutor(max(parse_threads(threads), _THREADS)))
         self._own = threading.local()
 
-    def map(self, work: Callable[[T], int], items: Iterable[T]) -> None:
-        """Do work that returns the bytes it has copied; the first error ends it."""
+    def map(self, work: Callable[[T], int | None], items: Iterable[T]) -> None:
+        """Do work that returns the bytes it has copied, if any; the first error ends it."""
         for nbytes in self._pool.map(work, items):
-            self.add(nbytes)
+            self.add(nbytes or 0)
 
     def add(self, nbytes: int) -> None:
         """Show that so many bytes are copied."""
@@ -116,20 +134,20 @@ class _Blocks(ExitStack):
 
     @property
     def memory(self) -> Bytes:
-        """Memory for a block, of the thread that asks."""
+        """Memory for a piece, of the thread that asks."""
         if not hasattr(self._own, "memory"):
-            self._own.memory = aligned_bytes(checksum.BLOCK_BYTES)
+            self._own.memory = aligned_bytes(OpenDirectory.piece_bytes)
         return cast("Bytes", self._own.memory)
 
     def fill(self, pairs: Sequence[tuple[CopiedFile, FileWriter]], again: bool) -> None:
         """Copy the missing blocks of several files side by side, and compare them; read them `again` for that."""
 
         def copy(place: tuple[int, int]) -> int:
-            source, file = pairs[place[0]]
-            data, digest = source.read(place[1], self.memory)
-            file.put(data, file.span(place[1])[0])
-            file.seal({place[1]: digest})
-            return data.size
+            (source, file), block, digests = pairs[place[0]], place[1], list[bytes]()
+            for at, data in source.stream(range(block, block + 1), [self.memory], digests):
+                file.put(data, at)
+            file.seal({block: digests[0]})
+            return file.span(block)[1] - file.span(block)[0]
 
         missing = [[(number, block) for block in file.missing()] for number, (_, file) in enumerate(pairs)]
         blocks = [place for turn in zip_longest(*missing) for place in turn if place is not None]
@@ -217,22 +235,23 @@ class _Copy:
         manifest, restriped = artifact.manifest, artifact is self.artifact and self.restriped
         for name, part in artifact.parts().items():
             self._write(part, writer.part(name, part.kind), blocks)
-        for name, entry in manifest.files.items():
-            if restriped and (name == CHECKSUMS or name.startswith("pages/")):
-                continue
-            if not writer.has(name):
-                with writer.file(name, entry.dtype, entry.shape) as file:
-                    blocks.fill([(CopiedFile.of(manifest, name), file)], self.again)
-            else:
-                blocks.add(entry.bytes)
+        left_out = (CHECKSUMS, *map(page_sums, range(artifact.num_images))) if restriped else ()  # type: ignore[attr-defined]
+        with ExitStack() as stack:
+            pairs = []
+            for name, entry in manifest.files.items():
+                if name in left_out or writer.has(name):
+                    blocks.add(entry.bytes)
+                else:
+                    file = stack.enter_context(writer.file(name, entry.dtype, entry.shape))
+                    pairs.append((CopiedFile.of(manifest, name), file))
+            for name, place in () if isinstance(artifact, Layout) else self.external(artifact).items():
+                outside, key = manifest.external[name], f"external {writer.prefix}{name}"
+                file = stack.enter_context(FileWriter(writer.path / place, outside.bytes, writer.journal, key))
+                pairs.append((CopiedFile.of(manifest, name), file))
+                writer.external[name] = replace(outside, path=Path(place))
+            blocks.fill(pairs, self.again)
         if isinstance(artifact, Layout):
             body = self._write_stripes(artifact, writer, blocks)
-        else:
-            for name, place in self.external(artifact).items():
-                outside, key = manifest.external[name], f"external {writer.prefix}{name}"
-                with FileWriter(writer.path / place, outside.bytes, writer.journal, key) as file:
-                    blocks.fill([(CopiedFile.of(manifest, name), file)], self.again)
-                writer.external[name] = replace(outside, path=Path(place))
         if restriped:
             writer.commit(body, {**manifest.provenance}, manifest.requires)
         else:
@@ -279,13 +298,14 @@ class _Copy:
 
         with _Blocks(sum(self.bytes.values()), threads) as blocks:
             blocks.map(send, sources)
-        stored = folder.files()
-        for place, nbytes in self.bytes.items():
-            if stored.get(place) != nbytes:
-                message = f"{folder.join(place)}: expected {nbytes} bytes, found {stored.get(place)}"
-                raise StorageError(errno.EIO, f"{message}; run the same command again")
-        for place, data in self.documents():
-            folder.write(place, [data])
+            stored = folder.files()
+            for place, nbytes in self.bytes.items():
+                if stored.get(place) != nbytes:
+                    message = f"{folder.join(place)}: expected {nbytes} bytes, found {stored.get(place)}"
+                    raise StorageError(errno.EIO, f"{message}; run the same command again")
+            *inner, manifest = self.documents()
+            blocks.map(lambda document: folder.write(document[0], [document[1]]), inner)
+        folder.write(manifest[0], [manifest[1]])
         folder.remove(COPYING)
 
     def _prepare(self, folder: RemoteFolder, force: bool) -> dict[str, int]:
@@ -303,8 +323,9 @@ class _Copy:
         if stored and not force:
             what = "an unfinished copy of another artifact" if unfinished else "an artifact"
             raise ExistsError(f"{folder.url}: holds {what}; give --force to replace it, or another destination")
-        for place in (MANIFEST, *(stored.keys() - {MANIFEST})):  # without it nothing opens
-            folder.remove(place)
+        if stored:
+            folder.remove(MANIFEST)  # without it nothing opens
+            folder.clear()
         folder.write(COPYING, [mark])
         return {}
 
@@ -334,17 +355,10 @@ def _differs(file: FileWriter) -> bool:
 
 def _send(folder: RemoteFolder, place: str, source: CopiedFile) -> None:
     """Store a file, which is compared on its way."""
-    digests, memory = list[bytes](), [aligned_bytes(min(source.nbytes, checksum.BLOCK_BYTES)) for _ in range(2)]
-    samples = source.samples()
-
-    def pieces() -> Iterator[Bytes]:
-        blocks = range(num_blocks(source.nbytes))
-        for data, digest in prefetch(lambda block: source.read(block, memory[block % 2]), blocks):
-            digests.append(digest)
-            yield data
-
-    folder.write(place, pieces())
-    source.check(b"".join(digests), samples)
+    digests, buffers = list[bytes](), [aligned_bytes(min(source.nbytes, source.piece_bytes)) for _ in range(2)]
+    stream = source.stream(range(num_blocks(source.nbytes)), buffers, digests)
+    folder.write(place, (data for _, data in stream))
+    source.check(b"".join(digests), source.samples())
 
 
 def _matches(folder: RemoteFolder, place: str, source: CopiedFile) -> bool:
