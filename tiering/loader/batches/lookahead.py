@@ -260,7 +260,7 @@ class Lookahead:
         if self._server is not None:
             with self._lock:
                 if self.choice is None:
-                    trial = self._offer(self._server, self._client, key, whole, draw)
+                    trial = self._offer(self._server, self._client, key, order, whole, draw)
         with self._client.epoch(key) as shared:
             self.choice, self.buffer = self._client.choice, self._client
             self._kept_bytes = min(self._kept_bytes, self._client.kept_bytes)
@@ -269,13 +269,14 @@ class Lookahead:
             yield shared, trial
 
     def _offer(
-        self, server: BufferServer, client: BufferClient, key: Key, whole: int, draw: Draw
+        self, server: BufferServer, client: BufferClient, key: Key, order: Sequence[int], whole: int, draw: Draw
     ) -> dict[int, Sampled]:
         """Make the buffer of all processes of this machine, chosen for their batches; return this one's samples."""
         machine = self._decision.machine
         assert machine is not None
+        together = machine.interleaved(whole, len(order))
         try:
-            trial = self._prepare(machine.interleaved(whole), draw)
+            trial = self._prepare(together, draw)
         except BaseException as error:
             server.refuse(key, error)
             raise
@@ -283,7 +284,8 @@ class Lookahead:
         client.memory = self.buffer.memory
         kept_bytes = self._known // machine.size if self._windows is None else self._windows.memory.room
         server.offered = (self.buffer, self.choice, kept_bytes)
-        return {place // machine.size: sampled for place, sampled in trial.items() if place % machine.size == 0}
+        places = {place: place // machine.size for place in trial}
+        return {at: trial[place] for place, at in places.items() if order[at] == together[place]}
 
     def gather(self, batch: int, ids: Mapping[str, Ids], outs: Mapping[str, npt.NDArray[np.uint8]]) -> None:
         """Fill `outs` with the rows of a batch; see `SsdBuffer.gather`."""

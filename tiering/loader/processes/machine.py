@@ -109,9 +109,9 @@ class MachineProcesses:
         """Return the owner's value; all processes call this together."""
         return self.group.exchange(self.group.numbered("owner"), value)[0]
 
-    def interleaved(self, count: int) -> list[int]:
-        """Return the batches of all processes in the order in which they come: the first of each, the second, ..."""
-        shares = [rank.batches(count) for rank in self._ranks]
+    def interleaved(self, count: int, last: int) -> list[int]:
+        """Return the `last` batches of each process in the order in which they come: the first of each, the next, ..."""
+        shares = [rank.batches(count)[-last:] for rank in self._ranks]
         return [batch for turn in zip(*shares, strict=True) for batch in turn]
 
     def name(self, number: int) -> str:
