@@ -6,6 +6,7 @@ torchrun --nproc-per-node 2 examples/ddp_graphsage.py LAYOUT [--features memory]
 
 import argparse
 import os
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -21,14 +22,14 @@ parser.add_argument("layout")
 parser.add_argument("--features", default="tiers", help="tiers, or memory: all rows are read into memory first")
 parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
 parser.add_argument("--epochs", type=int, default=3)
-parser.add_argument("--checkpoint", help="file to resume from, if it exists, and to save to")
+parser.add_argument("--checkpoint", type=Path, help="file to resume from, if it exists, and to save to")
 parser.add_argument("--every", type=int, default=100, help="batches of each process between two checkpoints")
 
 
-def save(path: str, parts: dict) -> None:
-    """Replace the checkpoint as a whole; the state of rank 0's loader is that of all ranks."""
-    torch.save({name: part.state_dict() for name, part in parts.items()}, f"{path}.new")
-    os.replace(f"{path}.new", path)
+def save(path: Path, parts: dict) -> None:
+    """Replace the checkpoint as a whole; all ranks load the state of rank 0's loader."""
+    torch.save({name: part.state_dict() for name, part in parts.items()}, new := path.with_suffix(".new"))
+    new.replace(path)
 
 
 def train(options: argparse.Namespace, device: str) -> None:
@@ -41,7 +42,7 @@ def train(options: argparse.Namespace, device: str) -> None:
         model = DistributedDataParallel(model)
         optimiser = torch.optim.Adam(model.parameters(), 0.005)
         parts = {"model": model.module, "optimiser": optimiser, "seeds": seeds}
-        if options.checkpoint and os.path.exists(options.checkpoint):
+        if options.checkpoint and options.checkpoint.exists():
             for name, state in torch.load(options.checkpoint, map_location=device).items():
                 parts[name].load_state_dict(state)
         for epoch in range(seeds.state_dict()["epoch"], options.epochs):

@@ -71,7 +71,12 @@ if __name__ == "__main__":
     saved = Path(options.checkpoints) if options.checkpoints else None
     callbacks = [ModelCheckpoint(saved, save_last=True, every_n_train_steps=options.every)] if saved else []
     trainer = L.Trainer(
-        max_epochs=options.epochs, accelerator="cpu", logger=False, callbacks=callbacks, enable_checkpointing=bool(saved)
+        max_epochs=options.epochs,
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=bool(saved),
+        callbacks=callbacks,
     )
-    trainer.fit(model, data, ckpt_path=saved / "last.ckpt" if saved and (saved / "last.ckpt").exists() else None)
+    resumed = saved is not None and (saved / "last.ckpt").exists()
+    trainer.fit(model, data, ckpt_path="last" if resumed else None)
     print(f"test accuracy {trainer.test(model, data, verbose=False)[0]['test accuracy']:.4f}")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from epochs import bits, in_pieces
 
 import tiering
-from epochs import bits, in_pieces
 from tiering.errors import CapabilityError, InputError, MissingError
 from tiering.loader.batches import windows as windowed
 from tiering.readahead import memory as sizes

@@ -138,8 +138,8 @@ class Loader(Described):
         epoch
             Number of the epoch, 0 or more.
         start
-            Number of this process's batches to skip, 0 to ``len(loader)``; they are neither sampled nor read. By
-            default 0, or in the epoch of a loaded state the batches that were delivered.
+            Number of this process's batches to skip, 0 to ``len(loader)``; their rows are not read. By default 0, or in
+            the epoch of a loaded state the batches that were delivered.
 
         Raises
         ------
@@ -175,7 +175,7 @@ class Loader(Described):
     @cached_property
     def _about_batches(self) -> dict[str, str]:
         """Options that batches depend on, as text by name."""
-        return describe_batches(self.layout.artifact, self.options, cast("NodeTargets | LinkTargets", self.targets))
+        return describe_batches(self.layout.artifact, self.options, self.targets)
 
     def _deliver(self, epoch: int | None, start: int | None) -> Iterator[Any]:
         """Yield the batches of an epoch, of the next one by default, from `start` or from a loaded position on."""

@@ -55,7 +55,8 @@ class Position:
         A state of another world size continues at the next whole round of batches. `InputError`: it is no state, is of
         a loader with other options, or holds batches delivered out of order by another rank.
         """
-        if not isinstance(state, Mapping) or not set(state) >= _KEYS:
+        fits = isinstance(state, Mapping) and set(state) >= _KEYS
+        if not fits or not isinstance(state["later"], list) or not isinstance(state["options"], Mapping):
             found = f"the keys {', '.join(map(str, state))}" if isinstance(state, Mapping) else quoted(state)
             raise InputError(f"load_state_dict: expected the state_dict() of a loader of this version, found {found}")
         for name, value in options.items():
@@ -71,9 +72,9 @@ class Position:
         (epoch, batches, world_size), later = numbers.values(), set(state["later"])
         if later and (state["rank"], world_size) != (rank.rank, rank.world_size):
             raise InputError(
-                f"load_state_dict: with in_order=False, rank {state['rank']} of {world_size} processes delivered batches "
-                f"out of order, which rank {rank.rank} of {rank.world_size} cannot skip; load the state that this rank "
-                "saved, with the same world_size"
+                f"load_state_dict: with in_order=False, rank {state['rank']} of {world_size} processes delivered "
+                f"batches out of order, which rank {rank.rank} of {rank.world_size} cannot skip; load the state that "
+                "this rank saved, with the same world_size"
             )
         batches = -(-batches * world_size // rank.world_size)
         return cls(epoch, batches, later) if batches < count else cls(epoch + 1)

@@ -224,7 +224,10 @@ class Lookahead:
 
     @contextmanager
     def epoch(self, epoch: int, order: Sequence[int], whole: int, draw: Draw) -> Iterator[PrefetchSampler | None]:
-        """Sample and read ahead for `order`, of the `whole` batches of an epoch; ``None`` where another epoch does."""
+        """Sample and read ahead for `order`, of the `whole` batches of an epoch; ``None`` where another epoch does.
+
+        The loader's first epoch tries all batches, as time allows, of which those in `order` are read.
+        """
         machine = self._decision.machine
         if machine is not None and machine.group.pid != os.getpid():
             warn_once(f"{self._layout.path}: a fork of a rank reads each batch by itself")
@@ -251,7 +254,8 @@ class Lookahead:
         if self._client is None:
             with self._lock:
                 if self.choice is None:
-                    trial = self._prepare(order, draw)
+                    every = self._decision.rank.resumed_batches(whole, len(order))
+                    trial = _among(order, every, self._prepare(every, draw))
             assert self.choice is not None and isinstance(self.buffer, SsdBuffer)
             with self.buffer.epoch(self.choice) as reading:
                 yield reading, trial
@@ -284,8 +288,7 @@ class Lookahead:
         client.memory = self.buffer.memory
         kept_bytes = self._known // machine.size if self._windows is None else self._windows.memory.room
         server.offered = (self.buffer, self.choice, kept_bytes)
-        places = {place: place // machine.size for place in trial}
-        return {at: trial[place] for place, at in places.items() if order[at] == together[place]}
+        return _among(order, together, trial, machine.size)
 
     def gather(self, batch: int, ids: Mapping[str, Ids], outs: Mapping[str, npt.NDArray[np.uint8]]) -> None:
         """Fill `outs` with the rows of a batch; see `SsdBuffer.gather`."""
@@ -293,7 +296,10 @@ class Lookahead:
         self.buffer.gather(batch, ids, outs, self._threads)
 
     def _prepare(self, order: Sequence[int], draw: Draw) -> dict[int, Sampled]:
-        """Sample some batches, choose a configuration, and make the buffer. Returns the samples by place in `order`."""
+        """Sample some batches, choose a configuration, and make the buffer. Returns the samples by place in `order`.
+
+        `order` has every batch of the epoch, so that the configuration suits later epochs, too.
+        """
         layout, tables, memory = self._layout, self.tables, self._options.memory
         if memory.speed is not None:
             self.speed = memory.speed
@@ -361,6 +367,14 @@ class Lookahead:
             if place and (time.perf_counter() - start > TRIAL_SECONDS or total > enough or full):
                 break
         return samples, rows
+
+
+def _among(
+    order: Sequence[int], tried: Sequence[int], samples: Mapping[int, Sampled], size: int = 1
+) -> dict[int, Sampled]:
+    """Return samples of batches `tried`, which are those of `size` processes in turn, by their places in `order`."""
+    places = ((place, place // size, sample) for place, sample in samples.items())
+    return {at: sample for place, at, sample in places if at < len(order) and order[at] == tried[place]}
 
 
 @contextmanager
