@@ -100,7 +100,8 @@ def describe_batches(layout: Layout, options: LoaderOptions, targets: NodeTarget
 def _as_text(value: Any) -> str:
     """Return a text that is the same for equal values in every process."""
     if isinstance(value, np.ndarray):
-        return f"{value.dtype} {value.shape} {xxhash.xxh3_64_hexdigest(np.ascontiguousarray(value).view(np.uint8))}"
+        data = np.ascontiguousarray(value).reshape(-1).view(np.uint8).data
+        return f"{value.dtype} {value.shape} {xxhash.xxh3_64_hexdigest(data)}"
     if is_dataclass(value):
         return _as_text(vars(value))
     if isinstance(value, Mapping):
