@@ -121,8 +121,10 @@ def test_the_state_counts_batches_that_the_consumer_has(layout):
     next(iter(loader))
     assert where() == (2, 1)
     assert next(iter(loader)).epoch == 3 and where() == (3, 1)
-    next(loader.epoch(7, start=3))
-    assert where() == (7, 4)
+    next(loader.epoch(np.int64(7), start=np.int64(3)))
+    assert where() == (7, 4) and "int64(" not in str((where(), loader.state_dict()["epoch"]))
+    with pytest.raises(InputError, match="epoch: expected a whole number"):
+        loader.epoch(-1)
     loader([1, 2])  # a batch of its own
     assert where() == (7, 4)
     assert list(loader.epoch(7, start=len(loader))) == []

@@ -39,7 +39,7 @@ from tiering.memory import parse_memory
 from tiering.readahead.disk_speed import DiskSpeed, QueueDepth, measured_speed
 from tiering.readahead.memory import mapped_files
 from tiering.sampling import SampledBatch, make_sampler
-from tiering.sampling.plan import id_array, whole_number
+from tiering.sampling.plan import id_array, key_word, whole_number
 from tiering.text.description import Described, Fields, Part
 from tiering.text.progress import progress
 
@@ -52,7 +52,7 @@ class Loader(Described):
 
     ``for batch in loader`` runs the next epoch (0, 1, ...); ``loader.epoch(e)`` runs epoch e. A batch is a pure
     function of the layout, the arguments and ``(seed, epoch, index)``: neither the number of workers nor the source of
-    features changes it. `state_dict` and `load_state_dict` continue in the middle of an epoch. Made by
+    features changes it. `state_dict` and `load_state_dict` resume in the middle of an epoch. Made by
     `TieredLayout.loader`, which describes the options. With `adapted`, its adapter converts each batch in the
     background.
     """
@@ -144,31 +144,27 @@ class Loader(Described):
         Raises
         ------
         InputError
-            If `start` is beyond the epoch.
+            If `epoch` is no whole number, or `start` is beyond the epoch.
         StageError
             In the consumer's loop, if sampling or extraction fails in the background; its cause is the error itself.
         """
         if start is not None:
-            whole_number(start, 0, len(self) + 1, "start", f" from 0 to {len(self)}, the batches of an epoch")
-        return self._deliver(epoch, start)
+            start = whole_number(start, 0, len(self) + 1, "start", f" from 0 to {len(self)}, the batches of an epoch")
+        return self._deliver(key_word(epoch, "epoch"), start)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the epoch begun last, the batches of it that were delivered, and the options that batches depend on.
+        """Return the epoch begun last, the batches delivered in it, and the options that batches depend on.
 
-        A batch counts once the consumer has it, prefetched ones do not; after the last one of an epoch the state is in
-        the next epoch. Plain types, small. The first call hashes the ids of the seeds or links.
+        A batch counts once the consumer has it; after the last one the state is at the start of the next epoch. Plain
+        types, a few KiB. The first call hashes the ids of the seeds or links.
         """
         return self._position.save(self.rank, self._about_batches)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue after the batches that a state counts: in the next ``for batch in loader``, or ``epoch(e)``.
+        """Resume after the batches that a state counts, in the next ``for batch in loader`` or ``epoch(e)``.
 
-        Later epochs are whole. With another world size the epoch continues at the next whole round of batches.
-
-        Raises
-        ------
-        InputError
-            If this is no state, or the state of a loader with other batches (layout, seed, batch size, fanouts, ...).
+        Later epochs are whole. With another world size the epoch resumes at the next whole round of batches.
+        `InputError`: this is no state, or that of a loader whose batches differ (layout, seed, batch size, split, ...).
         """
         self._position = self._next = Position.load(state, self.rank, self._about_batches, len(self))
 

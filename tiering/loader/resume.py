@@ -16,7 +16,6 @@ from tiering.loader.processes.machine import ProcessRank
 from tiering.loader.targets import LinkTargets, NodeTargets, as_array
 from tiering.sampling.plan import whole_number
 
-_END = 2**63
 _KEYS = {"epoch", "batches", "later", "rank", "world_size", "options"}
 
 
@@ -52,8 +51,8 @@ class Position:
     def load(cls, state: Any, rank: ProcessRank, options: Mapping[str, str], count: int) -> Position:
         """Return the position of a state, in a loader with `options` and `count` batches per epoch.
 
-        A state of another world size continues at the next whole round of batches. `InputError`: it is no state, is of
-        a loader with other options, or holds batches delivered out of order by another rank.
+        `InputError`: it is no state, is of a loader with other options, or has batches that another rank delivered out
+        of order. A state of another world size resumes at the next whole round of batches.
         """
         fits = isinstance(state, Mapping) and set(state) >= _KEYS
         if not fits or not isinstance(state["later"], list) or not isinstance(state["options"], Mapping):
@@ -65,11 +64,11 @@ class Position:
                     f"load_state_dict: {name}: the state is of a loader with {saved}, this loader has {value}, so its "
                     f"batches differ; make the loader with the same {name}, or start over without the state"
                 )
-        numbers = {
-            name: whole_number(state[name], low, _END, f"load_state_dict: {name}", f" of {low} or more")
+        epoch, batches, world_size = (
+            whole_number(state[name], low, 2**63, f"load_state_dict: {name}", f" of {low} or more")
             for name, low in (("epoch", 0), ("batches", 0), ("world_size", 1))
-        }
-        (epoch, batches, world_size), later = numbers.values(), set(state["later"])
+        )
+        later = set(state["later"])
         if later and (state["rank"], world_size) != (rank.rank, rank.world_size):
             raise InputError(
                 f"load_state_dict: with in_order=False, rank {state['rank']} of {world_size} processes delivered "

@@ -224,10 +224,7 @@ class Lookahead:
 
     @contextmanager
     def epoch(self, epoch: int, order: Sequence[int], whole: int, draw: Draw) -> Iterator[PrefetchSampler | None]:
-        """Sample and read ahead for `order`, of the `whole` batches of an epoch; ``None`` where another epoch does.
-
-        The loader's first epoch tries all batches, as time allows, of which those in `order` are read.
-        """
+        """Sample and read ahead for `order`, of the `whole` batches of an epoch; ``None`` where another epoch does."""
         machine = self._decision.machine
         if machine is not None and machine.group.pid != os.getpid():
             warn_once(f"{self._layout.path}: a fork of a rank reads each batch by itself")
@@ -296,10 +293,7 @@ class Lookahead:
         self.buffer.gather(batch, ids, outs, self._threads)
 
     def _prepare(self, order: Sequence[int], draw: Draw) -> dict[int, Sampled]:
-        """Sample some batches, choose a configuration, and make the buffer. Returns the samples by place in `order`.
-
-        `order` has every batch of the epoch, so that the configuration suits later epochs, too.
-        """
+        """Sample batches of a whole epoch, choose a configuration, and make the buffer. Return the samples by place."""
         layout, tables, memory = self._layout, self.tables, self._options.memory
         if memory.speed is not None:
             self.speed = memory.speed
@@ -370,7 +364,7 @@ class Lookahead:
 
 
 def _among(
-    order: Sequence[int], tried: Sequence[int], samples: Mapping[int, Sampled], size: int = 1
+    order: Sequence[int], tried: Sequence[int], samples: dict[int, Sampled], size: int = 1
 ) -> dict[int, Sampled]:
     """Return samples of batches `tried`, which are those of `size` processes in turn, by their places in `order`."""
     places = ((place, place // size, sample) for place, sample in samples.items())

@@ -36,7 +36,7 @@ class ProcessRank:
         return range(self.rank, count, self.world_size)
 
     def resumed_batches(self, count: int, last: int) -> list[int]:
-        """Return the numbers of this process's batches: the `last` ones, then those before."""
+        """Return the numbers of this process's batches: the `last` ones, at least one, then those before."""
         return [*(share := self.batches(count))[-last:], *share[:-last]]
 
 
