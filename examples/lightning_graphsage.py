@@ -68,15 +68,11 @@ if __name__ == "__main__":
     L.seed_everything(0)
     data = Layout(options.layout, num_neighbors=[10, 10], features=options.features)
     model = Classifier(data.layout.feature_dim(data.layout.node_types[0]), data.layout.num_classes())
-    saved = Path(options.checkpoints) if options.checkpoints else None
-    callbacks = [ModelCheckpoint(saved, save_last=True, every_n_train_steps=options.every)] if saved else []
+    saved = options.checkpoints
+    saving = [ModelCheckpoint(saved, save_last=True, every_n_train_steps=options.every)] if saved else []
     trainer = L.Trainer(
-        max_epochs=options.epochs,
-        accelerator="cpu",
-        logger=False,
-        enable_checkpointing=bool(saved),
-        callbacks=callbacks,
+        max_epochs=options.epochs, accelerator="cpu", logger=False, callbacks=saving, enable_checkpointing=bool(saving)
     )
-    resumed = saved is not None and (saved / "last.ckpt").exists()
+    resumed = saved and Path(saved, "last.ckpt").exists()
     trainer.fit(model, data, ckpt_path="last" if resumed else None)
     print(f"test accuracy {trainer.test(model, data, verbose=False)[0]['test accuracy']:.4f}")
