@@ -55,6 +55,7 @@ REPORTS = {
     "imports": ("imports", "every reader of the import against the disk; writes a table of docs/datasets.md"),
     "scale": ("scale", "how time grows; writes docs/internals/scale.md"),
     "loader": ("loader", "epochs of the loader in little memory, against memory maps"),
+    "resume": ("resume", "first batch of an epoch begun in its middle, against throwing batches away"),
     "frameworks": ("frameworks", "epochs of the loaders for PyG and DGL, against the frameworks' own"),
     "inference": ("inference", "layer-wise inference in little memory, against memory maps"),
     "adjacency": ("adjacency", "batches of lists that exceed memory, against maps; writes docs/internals/adjacency.md"),

@@ -1,10 +1,12 @@
-"""GraphSAGE of PyG on several processes that share the tiers in host memory.
+"""GraphSAGE of PyG on several processes that share the tiers in host memory, with checkpoints within an epoch.
 
 torchrun --nproc-per-node 2 examples/ddp_graphsage.py LAYOUT [--features memory] [--device cuda] [--epochs N]
+    [--checkpoint FILE] [--every N]
 """
 
 import argparse
 import os
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -20,6 +22,14 @@ parser.add_argument("layout")
 parser.add_argument("--features", default="tiers", help="tiers, or memory: all rows are read into memory first")
 parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
 parser.add_argument("--epochs", type=int, default=3)
+parser.add_argument("--checkpoint", type=Path, help="file to resume from, if it exists, and to save to")
+parser.add_argument("--every", type=int, default=100, help="batches of each process between two checkpoints")
+
+
+def save(path: Path, parts: dict) -> None:
+    """Replace the checkpoint as a whole; all ranks load the state of rank 0's loader."""
+    torch.save({name: part.state_dict() for name, part in parts.items()}, new := path.with_suffix(".new"))
+    new.replace(path)
 
 
 def train(options: argparse.Namespace, device: str) -> None:
@@ -31,13 +41,19 @@ def train(options: argparse.Namespace, device: str) -> None:
         model = GraphSAGE(layout.feature_dim(layout.node_types[0]), 64, 2, layout.num_classes()).to(device)
         model = DistributedDataParallel(model)
         optimiser = torch.optim.Adam(model.parameters(), 0.005)
-        for epoch in range(options.epochs):
-            for batch in seeds:
+        parts = {"model": model.module, "optimiser": optimiser, "seeds": seeds}
+        if options.checkpoint and options.checkpoint.exists():
+            for name, state in torch.load(options.checkpoint, map_location=device).items():
+                parts[name].load_state_dict(state)
+        for epoch in range(seeds.state_dict()["epoch"], options.epochs):
+            for batch in seeds:  # after a checkpoint the rest of its epoch
                 out = model(batch.x.float(), batch.edge_index)[: batch.batch_size]
                 loss = F.cross_entropy(out, batch.y[: batch.batch_size], ignore_index=-1)
                 optimiser.zero_grad()
                 loss.backward()
                 optimiser.step()
+                if options.checkpoint and dist.get_rank() == 0 and seeds.state_dict()["batches"] % options.every == 0:
+                    save(options.checkpoint, parts)
             dist.all_reduce(mean := loss.detach() / dist.get_world_size())
             if dist.get_rank() == 0:
                 print(f"epoch {epoch}: last loss {mean.item():.6f}", flush=True)

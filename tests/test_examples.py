@@ -62,7 +62,7 @@ def test_same_accuracy_as_in_memory(layouts, capsys, monkeypatch, example, graph
         pytest.importorskip("dgl")
     if example.startswith("lightning"):
         pytest.importorskip("lightning")
-    assert len((EXAMPLES / example).read_text().splitlines()) < 60
+    assert len((EXAMPLES / example).read_text().splitlines()) < 80
     common = (layouts[graph], "--epochs", epochs, *(("--links", 3000) if example.startswith("link") else ()))
     tiers = printed(capsys, monkeypatch, example, *common)
     assert tiers == printed(capsys, monkeypatch, example, *common, "--features", "memory")
@@ -91,9 +91,62 @@ def test_embeddings_have_the_accuracy_of_a_forward_in_memory(
     assert not tiering.open(out).problems("full")
 
 
+@pytest.mark.filterwarnings("ignore")  # Lightning's
+def test_lightning_continues_after_the_last_batch(layouts, tmp_path):
+    """From checkpoints within an epoch, at its last batch, at its end and after validation, in a new `DataModule`."""
+    lightning = pytest.importorskip("lightning")
+    example = runpy.run_path(str(EXAMPLES / "lightning_graphsage.py"))
+
+    class Module(example["Layout"]):
+        def val_dataloader(self):
+            return self.layout.pyg_loader("val", batch_size=1024, shuffle=False, **self.options)
+
+    class Model(example["Classifier"]):
+        def training_step(self, batch):
+            loss = super().training_step(batch)
+            steps.append((self.trainer.current_epoch, batch.input_id[0].item(), loss.item()))
+            return loss
+
+        def validation_step(self, batch):
+            pass
+
+    def fit(checkpoint: Path | None = None, **saving: object) -> lightning.Trainer:
+        lightning.seed_everything(0)
+        steps.clear()
+        data = Module(layouts["one"], num_neighbors=[5, 5])
+        callbacks = [lightning.pytorch.callbacks.ModelCheckpoint(tmp_path, save_top_k=-1, **saving)] if saving else []
+        shown = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
+        trainer = lightning.Trainer(
+            max_epochs=3, accelerator="cpu", callbacks=callbacks, enable_checkpointing=bool(saving), **shown
+        )
+        trainer.fit(Model(32, 4), data, ckpt_path=checkpoint)
+        return trainer
+
+    steps: list[tuple[int, int, float]] = []
+    for name, saving in {
+        "step": {"every_n_train_steps": 1}, "end": {"every_n_epochs": 1, "save_on_train_epoch_end": True},
+        "validated": {"every_n_epochs": 1, "save_on_train_epoch_end": False},
+    }.items():  # fmt: skip
+        fit(filename=f"{name}-{{step}}", **saving)
+        unbroken = [*steps]
+        assert len(unbroken) == 9 and len({first for _, first, _ in unbroken}) > 6
+        for done in range(1, 9) if name == "step" else (3, 6):
+            trainer = fit(tmp_path / f"{name}-step={done}.ckpt")
+            assert steps == unbroken[done:], (name, done)
+    data = Module(layouts["one"], num_neighbors=[5, 5])  # which never trains
+    trainer.test(trainer.lightning_module, data, ckpt_path=tmp_path / "step-step=4.ckpt", verbose=False)
+
+
 RANK = """
-import os, runpy, sys
+import os, pathlib, runpy, sys
 os.environ.update(pair.split("=") for pair in sys.argv.pop().split())
+saves, plain = int(os.environ["SAVES"]), pathlib.Path.replace
+def replace(*arguments):  # killed after so many checkpoints
+    global saves
+    plain(*arguments)
+    if (saves := saves - 1) == 0:
+        os.kill(os.getpid(), 9)
+pathlib.Path.replace = replace
 import torch
 torch.set_num_threads(1)  # as torchrun has it
 sys.argv.pop(0)
@@ -101,14 +154,23 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
-def ranks_by_hand(*arguments: str) -> list[str]:
-    """What the first of two ranks prints that need no launcher: they meet in a store of this process."""
+def ranks_by_hand(*arguments: str, saves: int = -1) -> list[str]:
+    """What the first of two ranks prints that need no launcher: they meet in a store of this process.
+
+    It is killed after so many checkpoints, and the other one with it.
+    """
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     meeting = f"MASTER_ADDR=127.0.0.1 MASTER_PORT={store.port} WORLD_SIZE=2 LOCAL_WORLD_SIZE=2"
-    meeting += " TORCHELASTIC_USE_AGENT_STORE=True TORCHELASTIC_RESTART_COUNT=0"
+    meeting += f" TORCHELASTIC_USE_AGENT_STORE=True TORCHELASTIC_RESTART_COUNT=0 SAVES={saves}"
     ranks = [
         warm_processes.Interpreter(RANK, *arguments, f"{meeting} RANK={rank} LOCAL_RANK={rank}") for rank in range(2)
     ]
+    if saves > 0:
+        first = ranks[0].wait(120)
+        ranks[1].kill()
+        ranks[1].wait(120)
+        assert first.returncode == -9, first.stderr
+        return first.stdout.splitlines()
     ended = [rank.wait(120) for rank in ranks]
     assert [rank.returncode for rank in ended] == [0, 0], ended[0].stderr + ended[1].stderr
     return ended[0].stdout.splitlines()
@@ -126,7 +188,7 @@ def test_a_model_that_sees_what_came_later(tmp_path, capsys, monkeypatch):
 def test_several_processes(layouts):
     """The tiers as users run it, by torchrun; what it is compared with in processes that have torch loaded."""
     example = EXAMPLES / "ddp_graphsage.py"
-    assert len(example.read_text().splitlines()) < 60
+    assert len(example.read_text().splitlines()) < 80
     arguments = [str(example), str(layouts["one"]), "--epochs", "2", "--features"]
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     done = subprocess.run([*launch, *arguments, "tiers"], capture_output=True, text=True, timeout=120)
@@ -134,6 +196,17 @@ def test_several_processes(layouts):
     tiers = done.stdout.splitlines()
     assert len(tiers) == 3 and tiers == ranks_by_hand(*arguments, "memory")
     assert 0.5 < last_figure(tiers) <= 1
+
+
+@pytest.mark.slow
+def test_several_processes_that_are_killed(layouts, tmp_path):
+    """In the middle of an epoch, and at its end before its loss is printed: losses and accuracy of the unbroken run."""
+    arguments = [str(EXAMPLES / "ddp_graphsage.py"), str(layouts["one"]), "--epochs", "2"]
+    unbroken = ranks_by_hand(*arguments)
+    for saves in (1, 2):
+        saving = [*arguments, "--checkpoint", str(tmp_path / f"after-{saves}"), "--every", "1"]
+        assert ranks_by_hand(*saving, saves=saves) == []
+        assert ranks_by_hand(*saving) == unbroken[saves - 1 :]
 
 
 def test_demo_runs_through(tmp_path, capsys, monkeypatch):

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 
+import tiering
 from benchmarks import __main__ as program
 from benchmarks import against, plan, scale
 from benchmarks.harness import Sizes
@@ -50,6 +51,25 @@ def test_stages_and_kernels_beside_another_way(tmp_path, capsys, parts, cost):
         assert peer["note"] == "" and peer["cpu_ratio"] > 0 and peer["ratio"] > 0
     assert capsys.readouterr().out.count("\n| ") == len(results)
     assert [path.name for path in tmp_path.iterdir()] == ["figures.json"]
+
+
+def test_epochs_begun_in_their_middle(tmp_path, capsys):
+    """Five ways to a first batch, in two epochs each; a layout that is not there is an error."""
+    tiering.generate_dataset(tmp_path / "data", nodes=400, edges=3000, dim=8, classes=2)
+    graph = tiering.import_graph(tmp_path / "data", out=tmp_path / "graph")
+    tiering.score_graph(graph, out=tmp_path / "scores", method="degree")
+    tiering.reorder_graph(graph, tmp_path / "scores", out=tmp_path / "ordered")
+    tiering.write_layout(tmp_path / "ordered", out=tmp_path / "layout", cpu="30%", ssd=[tmp_path / "ssd"]).close()
+    out = tmp_path / "figures.json"
+    asked = ["--turns", "1", "--batch-size", "8", "--fanouts", "3,2", "--json", str(out)]
+    assert program.main(["resume", str(tmp_path / "layout"), *asked]) == 0
+    (turn,) = json.loads(out.read_text())["turns"]
+    count = turn[0]["batches"]
+    assert count > 4 and [way["skip"] for way in turn] == [False, False, False, True, True]
+    assert [way["start"] for way in turn] == [int(part * count) for part in (0, 0.5, 0.9, 0.5, 0.9)]
+    assert all(len(way["seconds"]) == 2 and min(way["seconds"]) > 0 for way in turn)
+    assert capsys.readouterr().out.count("\n| ") == 6
+    assert program.main(["resume", str(tmp_path / "none"), *asked]) == 1
 
 
 @pytest.mark.long

@@ -246,9 +246,9 @@ def test_stages_keep_order_and_bound_work():
         return i
 
     stages = [PipelineStage("slow", slow, 3), PipelineStage("double", lambda i: 2 * i)]
-    assert list(run_stages(20, stages, 5, "item")) == [2 * i for i in range(20)]
+    assert list(run_stages(range(20), stages, 5, "item")) == [(i, 2 * i) for i in range(20)]
     assert most == 3
-    assert list(run_stages(0, stages, 5, "item")) == []
+    assert list(run_stages([], stages, 5, "item")) == []
 
 
 def test_stages_out_of_order_hand_over_what_is_ready():
@@ -261,13 +261,14 @@ def test_stages_out_of_order_hand_over_what_is_ready():
 
     stages = [PipelineStage("late", first_is_late, 2), PipelineStage("double", lambda i: 2 * i, 2)]
     came = []
-    for item in run_stages(9, stages, 4, "item", in_order=False):
+    for number, item in run_stages(range(1, 10), stages, 4, "item", in_order=False):
+        assert item == 2 * (number - 1)
         came.append(item)
         if len(came) == 8:
             others.set()
     assert sorted(came) == [2 * i for i in range(9)] and came[-1] == 0
-    with pytest.raises(StageError, match=r"item 3: divide failed: ZeroDivisionError"):
-        list(run_stages(9, [PipelineStage("divide", lambda i: 1 / (3 - i), 2)], 4, "item", in_order=False))
+    with pytest.raises(StageError, match=r"item 4: divide failed: ZeroDivisionError"):
+        list(run_stages(range(1, 10), [PipelineStage("divide", lambda i: 1 / (3 - i), 2)], 4, "item", in_order=False))
 
 
 @pytest.mark.parametrize("memory", ["tiers", "auto"])

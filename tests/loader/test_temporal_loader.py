@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from epochs import bits, in_pieces
 
 import tiering
 from tiering.errors import CapabilityError, InputError, MissingError
@@ -169,6 +170,27 @@ def test_links_in_time(layouts, negatives):
         elif negatives:
             assert ends == 2 * (size + -(-size // 2))
             assert bool((own[nodes[links.dst[size:]]] <= links.time[size:]).all())
+
+
+@pytest.mark.parametrize("links", [False, True])
+def test_epochs_in_pieces_are_whole_epochs(layouts, links):
+    """Nodes with times of their own, links with times and negatives."""
+    options = {"fanouts": (4,), "batch_size": 10, "time": "when"}
+    link_time, seed_time = np.sort(WHEN["node"])[10:55], WHEN["node"][: NODES // 2]
+
+    def make(**more):
+        if links:
+            words = {"links": links_of(45), "negatives": 0.5, "link_time": link_time, **options, **more}
+            return layouts["node"].link_loader(**words)
+        return layouts["node"].loader(**{**options, "seed_time": seed_time, **more})
+
+    loader = make()
+    whole = [bits(batch) for epoch in (0, 1) for batch in loader.epoch(epoch)]
+    assert in_pieces(make, 0, (2, 1)) == whole
+    state, times = loader.state_dict(), {"link_time": link_time[::-1]} if links else {"seed_time": seed_time[::-1]}
+    for more in (times, {"negatives": 1.0} if links else {"temporal_strategy": "last"}):
+        with pytest.raises(InputError, match=f"load_state_dict: {next(iter(more))}: the state is of a loader with"):
+            make(**more).load_state_dict(state)
 
 
 def test_links_in_time_without_reason(layouts):

@@ -7,8 +7,9 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -42,13 +43,14 @@ def truth(layout: Any, options: dict[str, Any], epoch: int, **more: Any) -> list
     return rows(loader.epoch(epoch))
 
 
+def seen(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """A tensor's type and shape, and a checksum of its bytes."""
+    raw = tensor.clone(memory_format=torch.contiguous_format).view(-1).view(torch.uint8).numpy()
+    return tensor.dtype, tuple(tensor.shape), xxhash.xxh3_128_hexdigest(raw)
+
+
 def bits(batch: Any) -> list[tuple[Any, ...]]:
     """All of a batch: types, shapes and checksums of the bytes."""
-
-    def seen(tensor: torch.Tensor) -> tuple[Any, ...]:
-        raw = tensor.clone(memory_format=torch.contiguous_format).view(-1).view(torch.uint8).numpy()
-        return tensor.dtype, tuple(tensor.shape), xxhash.xxh3_128_hexdigest(raw)
-
     named = [*batch.nodes.items(), *batch.features.items(), *([] if batch.y is None else [("y", batch.y)])]
     edges = [(r, tensor) for hop in (*batch.hops, *batch.weights) for r, tensor in hop.items()]
     place = batch.epoch, batch.index, batch.seed_type, batch.num_nodes
@@ -57,6 +59,20 @@ def bits(batch: Any) -> list[tuple[Any, ...]]:
 
 def same(found: list[np.ndarray], expected: list[np.ndarray]) -> bool:
     return len(found) == len(expected) and all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+def in_pieces(make: Callable[[], Any], epoch: int, cuts: Sequence[int], look: Callable[[Any], Any] = bits) -> list[Any]:
+    """An epoch and the next one by loaders that end after so many batches each, and the states they leave, as JSON."""
+    found, state = [], {**make().state_dict(), "epoch": epoch}
+    for count in cuts:
+        loader = make()
+        loader.load_state_dict(json.loads(json.dumps(state)))
+        batches = iter(loader)
+        found += [look(batch) for batch in islice(batches, count)]
+        state = loader.state_dict()
+        batches.close()
+    (last := make()).load_state_dict(state)
+    return [*found, *map(look, last), *map(look, last)]
 
 
 def held() -> Counter[str]:

@@ -88,10 +88,10 @@ class RankProcess:
         self.loader = self.layout.loader(**{**self.options, **(more or {})}, memory=spare(nbytes))
         return "memory" if self.loader.lookahead is None else "look-ahead"
 
-    def epoch(self, epoch: int, after: int | None = None) -> list[Any]:
+    def epoch(self, epoch: int, after: int | None = None, start: int | None = None) -> list[Any]:
         """Numbers, seeds and rows of an epoch's batches, of the first ones only where it breaks off."""
         batches = []
-        for batch in self.loader.epoch(epoch):
+        for batch in self.loader.epoch(epoch, start):
             batches.append(taken(batch))
             if len(batches) == after:
                 break

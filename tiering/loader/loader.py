@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
@@ -28,6 +29,7 @@ from tiering.loader.options import FeatureSource, LoaderOptions, ReadOptions
 from tiering.loader.process import require_torch, warn_once
 from tiering.loader.processes.machine import find_rank, host_group
 from tiering.loader.processes.peers import find_group
+from tiering.loader.resume import Position, describe_batches
 from tiering.loader.stats import LoaderStats, collect
 from tiering.loader.tables.delivery import Delivery
 from tiering.loader.tables.gather import FeatureRows, TieredFeatures
@@ -37,7 +39,7 @@ from tiering.memory import parse_memory
 from tiering.readahead.disk_speed import DiskSpeed, QueueDepth, measured_speed
 from tiering.readahead.memory import mapped_files
 from tiering.sampling import SampledBatch, make_sampler
-from tiering.sampling.plan import id_array
+from tiering.sampling.plan import id_array, key_word, whole_number
 from tiering.text.description import Described, Fields, Part
 from tiering.text.progress import progress
 
@@ -50,8 +52,9 @@ class Loader(Described):
 
     ``for batch in loader`` runs the next epoch (0, 1, ...); ``loader.epoch(e)`` runs epoch e. A batch is a pure
     function of the layout, the arguments and ``(seed, epoch, index)``: neither the number of workers nor the source of
-    features changes it. Made by `TieredLayout.loader`, which describes the options. With `adapted`, its adapter
-    converts each batch in the background.
+    features changes it. `state_dict` and `load_state_dict` resume in the middle of an epoch. Made by
+    `TieredLayout.loader`, which describes the options. With `adapted`, its adapter converts each batch in the
+    background.
     """
 
     def __init__(self, layout: OpenTables, options: LoaderOptions, adapted: AdaptedBatches | None = None) -> None:
@@ -96,7 +99,8 @@ class Loader(Described):
         if self._decision is None:
             left = parse_memory(None if options.memory.memory == "tiers" else options.memory.memory).left()
             self.windows = self._find_windows(left, left)
-        self._times, self._next_epoch = StageTimes(), 0
+        self._times = StageTimes()
+        self._position = self._next = Position()  # of the epoch begun last, and of the one that `__iter__` begins
         self._batches = self._find_source()
         self._check_order()
         if verify:
@@ -109,7 +113,7 @@ class Loader(Described):
                 "a loader whose batches arrive on a GPU cannot be pickled, because that GPU's memory belongs to one "
                 "process; pickle the layout, and make the loader in the other process"
             )
-        return Loader, (self.layout, self.options, self._adapted), {"_next_epoch": self._next_epoch}
+        return Loader, (self.layout, self.options, self._adapted), {"_position": self._position, "_next": self._next}
 
     def __len__(self) -> int:
         """Return the number of batches per epoch of this process."""
@@ -122,31 +126,80 @@ class Loader(Described):
         return range(len(self.targets))
 
     def __iter__(self) -> Iterator[Any]:
-        epoch, self._next_epoch = self._next_epoch, self._next_epoch + 1
-        return self.epoch(epoch)
+        yield from self._deliver(None, None)  # the epoch begins with its first batch, not with `iter`
 
-    def epoch(self, epoch: int) -> Iterator[Any]:
-        """Yield this process's batches of one epoch, in order by default.
+    def epoch(self, epoch: int, start: int | None = None) -> Iterator[Any]:
+        """Return an iterator over this process's batches of one epoch, in order by default.
 
         Each is a `tiering.loader.Batch`, or of the adapter's library.
 
+        Parameters
+        ----------
+        epoch
+            Number of the epoch, 0 or more.
+        start
+            Number of this process's batches to skip, 0 to ``len(loader)``; their rows are not read. By default 0, or in
+            the epoch of a loaded state the batches that were delivered.
+
         Raises
         ------
+        InputError
+            If `epoch` is no whole number, or `start` is beyond the epoch.
         StageError
             In the consumer's loop, if sampling or extraction fails in the background; its cause is the error itself.
         """
+        if start is not None:
+            start = whole_number(start, 0, len(self) + 1, "start", f" from 0 to {len(self)}, the batches of an epoch")
+        return self._deliver(key_word(epoch, "epoch"), start)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the epoch begun last, the batches delivered in it, and the options that batches depend on.
+
+        A batch counts once the consumer has it; after the last one the state is at the start of the next epoch. Plain
+        types, a few KiB. The first call hashes the ids of the seeds or links.
+        """
+        return self._position.save(self.rank, self._about_batches)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Resume after the batches that a state counts, in the next ``for batch in loader`` or ``epoch(e)``.
+
+        Later epochs are whole. With another world size the epoch resumes at the next whole round of batches.
+        `InputError`: this is no state, or that of a loader whose batches differ (layout, seed, batch size, split, ...).
+        """
+        self._position = self._next = Position.load(state, self.rank, self._about_batches, len(self))
+
+    @cached_property
+    def _about_batches(self) -> dict[str, str]:
+        """Options that batches depend on, as text by name."""
+        return describe_batches(self.layout.artifact, self.options, self.targets)
+
+    def _deliver(self, epoch: int | None, start: int | None) -> Iterator[Any]:
+        """Yield the batches of an epoch, of the next one by default, from `start` or from a loaded position on."""
+        position = self._next
+        if epoch is None:
+            self._next = Position(position.epoch + 1)
+        elif start is None and epoch == position.epoch:
+            self._next = Position(epoch)
+        else:
+            position = Position(epoch, start or 0)
+        self._position, epoch = position, position.epoch
         with self._times.epoch():
             plan = self._plans.pop(epoch, None) or self.targets.plan(epoch)
-            yield from self._run(plan, epoch, self.rank.batches(len(plan)))
+            self._plans.clear()
+            share = self.rank.batches(len(plan))
+            if order := [share[number] for number in position.remaining(len(share))]:
+                yield from self._run(plan, order, position)
 
     def __call__(self, index: Any) -> Any:
         """Return the batch of the seeds or links at positions, as PyG's loaders do, with the epoch 0 and number 0."""
         with self._times.epoch():
-            (batch,) = self._run(self.targets.plan(0, id_array(as_array(index), "positions")), 0, [0])
+            (batch,) = self._run(self.targets.plan(0, id_array(as_array(index), "positions")), [0], Position())
         return batch
 
-    def _run(self, plan: Plan, epoch: int, order: Sequence[int]) -> Iterator[Any]:
-        batches = self._batches
+    def _run(self, plan: Plan, order: Sequence[int], position: Position) -> Iterator[Any]:
+        """Yield the batches of a plan that `order` names, and count them in `position`."""
+        batches, epoch, count = self._batches, plan.epoch, len(self.rank.batches(len(plan)))
+        numbers = [batch // self.rank.world_size for batch in order]
         ahead = int(self.options.pipeline.workers + self.options.pipeline.prefetch)
         with batches.stages(plan, epoch, order) as (first, *rest):
 
@@ -156,14 +209,16 @@ class Loader(Described):
 
             stages = [replace(first, run=checked), *rest]
             in_order = self.options.pipeline.in_order
-            ready = run_stages(len(order), stages, ahead, f"epoch {epoch}, batch", self._times, in_order)
+            ready = run_stages(numbers, stages, ahead, f"epoch {epoch}, batch", self._times, in_order)
             shown = progress(len(order), f"epoch {epoch}", "batch", watched=self.options.pipeline.progress)
 
-            def received(made: Any) -> Any:
+            def received(numbered: tuple[int, Any]) -> Any:
                 bar.update()
                 if not bar.disable and self._times.batches % _LINE == 0:
                     bar.set_postfix_str(self.stats().line())
-                return batches.receive(made)
+                batch = batches.receive(numbered[1])
+                position.deliver(numbered[0], count)
+                return batch
 
             with shown as bar, closing(ready):  # type: ignore[type-var]
                 yield from map(received, ready)  # nothing here holds a batch that the consumer is done with

@@ -31,6 +31,7 @@ class MemoryDecision:
     workers: int  # threads that sample
     kept_bytes: int | None  # most memory for batches sampled ahead; None: a share of the budget
     machine: MachineProcesses | None  # processes that have one buffer; the first owns it and reads for all
+    rank: ProcessRank
     windows: ListWindows | None = None  # windows of batches that read lists from files; None: lists are mapped
 
 
@@ -81,7 +82,7 @@ def decide_memory(
     if windows is not None:
         windows.memory.fit(sample.nbytes, rows)
         mapped, workers = mapped - windows.memory.lists, 1
-    return MemoryDecision(fits, budget, outputs, mapped, workers, gpu_kept_bytes, machine, windows)
+    return MemoryDecision(fits, budget, outputs, mapped, workers, gpu_kept_bytes, machine, rank, windows)
 
 
 def check_mapped(files: Sequence[tuple[Path, mmap.mmap]]) -> None:

@@ -69,6 +69,23 @@ def test_ranks_deliver_the_dtype_that_is_asked_for(layout: Any, options: dict[st
         assert shares[0][0][2].dtype == np.float16
 
 
+@pytest.mark.parametrize("windows", [False, True])
+def test_ranks_that_begin_in_the_middle_of_an_epoch(start: Any, alone: Any, windows: bool) -> None:
+    """The first epoch of new processes, whose batches the owner tries; the rows of skipped batches are not read."""
+    whole = alone(1, 3)
+    with start(3) as ranks:
+        if windows:
+            ranks.all("lists exceed memory")
+        ranks.all("open", 60)
+        shares = ranks.all("epoch", 1, None, 4)
+        assert [[index for index, *_ in share] for share in shares] == [[*range(12 + rank, 30, 3)] for rank in range(3)]
+        for index, seeds, rows in (batch for share in shares for batch in share):
+            np.testing.assert_array_equal(seeds, whole[index][0])
+            np.testing.assert_array_equal(rows, whole[index][1])
+        assert ranks.all("counters")[0]["whole"]["batches"] == 18
+        expect_epoch(ranks.all("epoch", 2), alone(2, 3))
+
+
 def test_rows_are_read_once_for_all_ranks(layout: Any, options: dict[str, Any], start: Any) -> None:
     """Where the buffer holds what the epoch needs: rows read are those of the union of all batches."""
     sample = layout.loader(**options, features=None, rank=0, world_size=1)

@@ -251,7 +251,8 @@ class Lookahead:
         if self._client is None:
             with self._lock:
                 if self.choice is None:
-                    trial = self._prepare(order, draw)
+                    every = self._decision.rank.resumed_batches(whole, len(order))
+                    trial = _among(order, every, self._prepare(every, draw))
             assert self.choice is not None and isinstance(self.buffer, SsdBuffer)
             with self.buffer.epoch(self.choice) as reading:
                 yield reading, trial
@@ -260,7 +261,7 @@ class Lookahead:
         if self._server is not None:
             with self._lock:
                 if self.choice is None:
-                    trial = self._offer(self._server, self._client, key, whole, draw)
+                    trial = self._offer(self._server, self._client, key, order, whole, draw)
         with self._client.epoch(key) as shared:
             self.choice, self.buffer = self._client.choice, self._client
             self._kept_bytes = min(self._kept_bytes, self._client.kept_bytes)
@@ -269,13 +270,14 @@ class Lookahead:
             yield shared, trial
 
     def _offer(
-        self, server: BufferServer, client: BufferClient, key: Key, whole: int, draw: Draw
+        self, server: BufferServer, client: BufferClient, key: Key, order: Sequence[int], whole: int, draw: Draw
     ) -> dict[int, Sampled]:
         """Make the buffer of all processes of this machine, chosen for their batches; return this one's samples."""
         machine = self._decision.machine
         assert machine is not None
+        together = machine.interleaved(whole, len(order))
         try:
-            trial = self._prepare(machine.interleaved(whole), draw)
+            trial = self._prepare(together, draw)
         except BaseException as error:
             server.refuse(key, error)
             raise
@@ -283,7 +285,7 @@ class Lookahead:
         client.memory = self.buffer.memory
         kept_bytes = self._known // machine.size if self._windows is None else self._windows.memory.room
         server.offered = (self.buffer, self.choice, kept_bytes)
-        return {place // machine.size: sampled for place, sampled in trial.items() if place % machine.size == 0}
+        return _among(order, together, trial, machine.size)
 
     def gather(self, batch: int, ids: Mapping[str, Ids], outs: Mapping[str, npt.NDArray[np.uint8]]) -> None:
         """Fill `outs` with the rows of a batch; see `SsdBuffer.gather`."""
@@ -291,7 +293,7 @@ class Lookahead:
         self.buffer.gather(batch, ids, outs, self._threads)
 
     def _prepare(self, order: Sequence[int], draw: Draw) -> dict[int, Sampled]:
-        """Sample some batches, choose a configuration, and make the buffer. Returns the samples by place in `order`."""
+        """Sample batches of a whole epoch, choose a configuration, and make the buffer. Return the samples by place."""
         layout, tables, memory = self._layout, self.tables, self._options.memory
         if memory.speed is not None:
             self.speed = memory.speed
@@ -359,6 +361,14 @@ class Lookahead:
             if place and (time.perf_counter() - start > TRIAL_SECONDS or total > enough or full):
                 break
         return samples, rows
+
+
+def _among(
+    order: Sequence[int], tried: Sequence[int], samples: dict[int, Sampled], size: int = 1
+) -> dict[int, Sampled]:
+    """Return samples of batches `tried`, which are those of `size` processes in turn, by their places in `order`."""
+    places = ((place, place // size, sample) for place, sample in samples.items())
+    return {at: sample for place, at, sample in places if at < len(order) and order[at] == tried[place]}
 
 
 @contextmanager

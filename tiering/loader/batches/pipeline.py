@@ -90,7 +90,7 @@ class PipelineStage:
     """A step that every item passes through."""
 
     name: str
-    run: Callable[[Any], Any]  # makes an item of that of the stage before, the first stage of the item's number
+    run: Callable[[Any], Any]  # makes an item of that of the stage before, the first stage of the item's position
     workers: int = 1  # items in this stage at the same time
     counted: bool = True  # whether `run` is all work; else it counts its work by itself
     abort: Callable[[], None] | None = None  # makes a waiting `run` return, once no item is wanted any more
@@ -104,41 +104,43 @@ class StageError(TieringError, RuntimeError):
 
 
 def run_stages(
-    count: int,
+    numbers: Sequence[int],
     stages: list[PipelineStage],
     ahead: int,
     what: str,
     times: StageTimes | None = None,
     in_order: bool = True,
-) -> Iterator[Any]:
-    """Yield the results for items 0..count-1 in order, or as they are ready, while later items are worked on.
+) -> Iterator[tuple[int, Any]]:
+    """Yield number and result of each item in order, or as they are ready, while later items are worked on.
 
-    Each stage has threads of its own. At most `ahead` items are begun and not yet handed over. `what` names an item in
-    messages, such as ``epoch 3, batch``. When the consumer stops early, or a stage raises (`StageError`), queued items
-    are dropped, running ones awaited, and all threads have ended before the generator has.
+    The first stage takes an item's position in `numbers`. Each stage has threads of its own. At most `ahead` items are
+    begun and not yet handed over. `what` names an item in messages, such as ``epoch 3, batch``. When the consumer stops
+    early, or a stage raises (`StageError`), queued items are dropped, running ones awaited, and all threads have ended
+    before the generator has.
     """
     process = os.getpid()
     times = StageTimes() if times is None else times
     pools = [ThreadPoolExecutor(stage.workers, thread_name_prefix=f"tiering-{stage.name}") for stage in stages]
-    waiting: dict[Future[Any], list[Span]] = {}  # in order
+    waiting: dict[Future[Any], tuple[int, list[Span]]] = {}  # number and spans of items, in order
     times.threads = {stage.name: stage.workers for stage in stages}
     started = 0
     times.lap("setup")
     try:
-        while started < count or waiting:
-            while started < count and len(waiting) < max(1, ahead):
+        while started < len(numbers) or waiting:
+            while started < len(numbers) and len(waiting) < max(1, ahead):
                 # Every stage has the item queued and waits for the one before; all keep the order: no deadlock.
                 previous: Any = started
                 spans: list[Span] = []
                 for stage, pool in zip(stages, pools, strict=True):
-                    previous = pool.submit(_run, stage, previous, f"{what} {started}", times, spans)
-                waiting[previous] = spans
+                    previous = pool.submit(_run, stage, previous, f"{what} {numbers[started]}", times, spans)
+                waiting[previous] = numbers[started], spans
                 started += 1
             ready = next(iter(waiting if in_order else wait(waiting, return_when=FIRST_COMPLETED).done))
             item = ready.result()
-            times.hand_over(waiting.pop(ready))
+            number, spans = waiting.pop(ready)
+            times.hand_over(spans)
             try:
-                yield item
+                yield number, item
             finally:
                 times.lap("training")
             del item, ready

@@ -35,6 +35,10 @@ class ProcessRank:
         """Return the numbers of this process's batches: one of each round of `world_size` among the epoch's `count`."""
         return range(self.rank, count, self.world_size)
 
+    def resumed_batches(self, count: int, last: int) -> list[int]:
+        """Return the numbers of this process's batches: the `last` ones, at least one, then those before."""
+        return [*(share := self.batches(count))[-last:], *share[:-last]]
+
 
 def find_rank(rank: int | None, world_size: int | None) -> ProcessRank:
     """Return the given rank, else the rank in torch's default process group or in ``torchrun``, else rank 0 of 1."""
@@ -109,9 +113,12 @@ class MachineProcesses:
         """Return the owner's value; all processes call this together."""
         return self.group.exchange(self.group.numbered("owner"), value)[0]
 
-    def interleaved(self, count: int) -> list[int]:
-        """Return the batches of all processes in the order in which they come: the first of each, the second, ..."""
-        shares = [rank.batches(count) for rank in self._ranks]
+    def interleaved(self, count: int, last: int) -> list[int]:
+        """Return the batches of all processes in the order in which they come: the first of each, the second, ...
+
+        An epoch that begins in its middle has the `last` batches of each process; those before follow.
+        """
+        shares = [rank.resumed_batches(count, last) for rank in self._ranks]
         return [batch for turn in zip(*shares, strict=True) for batch in turn]
 
     def name(self, number: int) -> str:
