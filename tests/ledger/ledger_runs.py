@@ -106,6 +106,7 @@ def commands_of(dataset: str) -> list[list[str]]:
         return [*made, [*layout, "--gpu", "20KiB", "--adjacency-cache", "30%", "--scores", "scores-hybrid"]]
     made += [["reorder", "graph", "--scores", "scores-degree", "--out", "ranked-rows", "--features"]]
     made += [[*layout, *_TIERS], ["layout", "ranked-rows", "--out", "tiers-rows", "--cpu", "50%", "--ssd", "ssd2"]]
+    made += [["layout", "ranked", "--out", "tiers-inner", "--cpu", "20%", "--ssd", "tiers-inner/ssd"]]
     return [*made, ["export", "ranked", "--out", "exported"]]
 
 

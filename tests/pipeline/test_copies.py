@@ -381,3 +381,17 @@ def test_a_store_that_ends_in_the_middle(made, tmp_path, monkeypatch):
         assert not (tmp_path / "back").exists()
     finally:
         store.stop()
+
+
+def test_a_store_that_refuses(made, tmp_path, monkeypatch, tiering_cli):
+    """The message names the store and says where credentials come from; a busy store is worth another try."""
+    from refusing_store import refusing_store
+
+    for code, words in ((403, "the store refuses access"), (503, "run the same command again")):
+        with refusing_store(code) as environment:
+            for name, value in environment.items():
+                monkeypatch.setenv(name, value)
+            tiering_cli("info", "s3://bucket/x").refused("s3://bucket/x", words)
+            tiering_cli("copy", made / "scores", "s3://bucket/x").refused("s3://bucket/x", words)
+            tiering_cli("copy", "s3://bucket/x", tmp_path / "x").refused("s3://bucket/x", words)
+    assert not list(tmp_path.iterdir())
