@@ -22,11 +22,11 @@ def refusing_store(code: int) -> Iterator[dict[str, str]]:
             if self.command != "HEAD":
                 self.wfile.write(body)
 
-        do_GET = do_HEAD = do_PUT = do_POST = answer
-
         def log_message(self, *values: object) -> None:
             """Print nothing."""
 
+    for method in ("GET", "HEAD", "PUT", "POST"):
+        setattr(Refusal, f"do_{method}", Refusal.answer)
     server = ThreadingHTTPServer(("127.0.0.1", 0), Refusal)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
