@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -395,3 +396,15 @@ def test_a_store_that_refuses(made, tmp_path, monkeypatch, tiering_cli):
             tiering_cli("copy", made / "scores", "s3://bucket/x").refused("s3://bucket/x", words)
             tiering_cli("copy", "s3://bucket/x", tmp_path / "x").refused("s3://bucket/x", words)
     assert not list(tmp_path.iterdir())
+
+
+GOLDEN = Path(__file__).parents[1] / "formats/golden"
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in GOLDEN.iterdir()))
+def test_every_version_is_copied(tmp_path, monkeypatch, name):
+    """Artifacts of earlier versions keep their manifests."""
+    monkeypatch.undo()
+    copied = tiering.copy(GOLDEN / name, tmp_path / name, features=False)
+    assert (tmp_path / name / "manifest.json").read_bytes() == (GOLDEN / name / "manifest.json").read_bytes()
+    assert copied.problems("full") == []
