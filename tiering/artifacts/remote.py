@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import posixpath
 import re
 from collections.abc import Iterable, Iterator
@@ -15,19 +14,14 @@ import numpy as np
 
 from tiering.artifacts.storage import Bytes
 from tiering.errors import CapabilityError, InputError, MissingError, StorageError
+from tiering.text.arguments import is_url as is_url
 
-_URL = re.compile(r"([A-Za-z][\w+.-]*)://")
 _CREDENTIALS = "give credentials as the cloud's own clients take them: environment, profile or the machine's role"
 _DENIED = re.compile(
     r"ACCESS_DENIED|\b40[13]\b|FORBIDDEN|UNAUTHORIZED|INVALID_(ACCESS_KEY|CLIENT_TOKEN|SIGNATURE)|SIGNATURE_DOES_NOT|"
     r"EXPIRED_TOKEN|UNRECOGNIZED_CLIENT|credential|PERMISSION_DENIED|Permission denied", re.I,
 )  # fmt: skip
 _NO_BUCKET = re.compile(r"NO_SUCH_BUCKET|bucket.*(does not exist|not found)|ContainerNotFound", re.I)
-
-
-def is_url(path: str | os.PathLike[str]) -> bool:
-    """Return whether a path is the URL of a remote file system, such as ``s3://bucket/folder``."""
-    return isinstance(path, str) and _URL.match(path) is not None
 
 
 class RemoteFolder:

@@ -59,12 +59,13 @@ class TableSpec:
             files = columns.pop("file", columns.pop("files", ()))
         else:
             columns, files = {}, as_texts(table)
-        if not columns and len(files) == 1 and not Path(files[0]).exists() and ":" in files[0]:
-            path, _, names = files[0].partition(":")
+        if not columns and len(files) == 1 and not Path(files[0]).exists() and re.search(":(?!//)", files[0]):
+            scheme = (re.match(r"\w+://", files[0]) or [""])[0]
+            path, _, names = files[0].removeprefix(scheme).partition(":")
             if names.count(",") + 1 != len(spec.ends):
                 form = "FILE:SRC,DST" if edges else "FILE:ID"
                 raise InputError(f"{what}: {spec.described}: expected {form}, found {quoted(files[0])}")
-            files, columns = as_texts(path), dict(zip(spec.ends, map(as_texts, names.split(",")), strict=True))
+            files, columns = as_texts(scheme + path), dict(zip(spec.ends, map(as_texts, names.split(",")), strict=True))
         if wrong := sorted(columns.keys() - set(spec.roles)):
             expected = f"expected {', '.join(spec.roles)} or file, found {quoted(wrong[0])}"
             raise InputError(f"{what}: {spec.described}: {expected}")
@@ -122,7 +123,7 @@ def neo4j_tables(headers: Mapping[Path, Sequence[str]]) -> list[TableSpec]:
 
 def graphstorm_tables(path: Path, warn: Callable[[str], None]) -> list[TableSpec]:
     """Return the tables of a configuration of GraphStorm's ``gconstruct``; `warn` of what it does in addition."""
-    document, specs = json.loads(path.read_text()), []
+    document, specs = json.loads(path.read_bytes()), []
     try:
         for entry in [*document.get("nodes", ()), *document["edges"]]:
             edges, features, labels = "relation" in entry, entry.get("features", ()), entry.get("labels", ())

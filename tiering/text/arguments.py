@@ -16,6 +16,12 @@ from tiering.errors import InputError, MissingError, quoted
 F = TypeVar("F", bound=Callable[..., Any])
 _URL, _URL_AS_PATH = re.compile(r"(?:^|[=,])\s*([A-Za-z][\w+.-]*)://"), re.compile(r"^([A-Za-z][\w+.-]+):/")
 _ADDRESSES = ("address", "resources")  # options that are no paths
+_REMOTE = ("source", "relation", "relations", "nodes")  # inputs that may be remote
+
+
+def is_url(path: str | os.PathLike[str]) -> bool:
+    """Return whether a path is the URL of a remote file system, such as ``s3://bucket/folder``."""
+    return isinstance(path, str) and re.match(r"[A-Za-z][\w+.-]*://", path) is not None
 
 
 def nameable(path: str | os.PathLike[str]) -> bool:
@@ -41,12 +47,12 @@ def require_local(what: str = "a local path", /, **values: Any) -> None:
         if isinstance(value, (list, tuple, Mapping)):
             for one in (*value, *(value.values() if isinstance(value, Mapping) else ())):
                 require_local(what, **{name: one})
-        elif isinstance(value, (str, os.PathLike)) and name not in _ADDRESSES:
+        elif isinstance(value, (str, os.PathLike)) and name not in (_ADDRESSES + _REMOTE * isinstance(value, str)):
             pattern = _URL if isinstance(value, str) else _URL_AS_PATH
             if found := pattern.search(os.fsdecode(value)):
                 raise InputError(
-                    f"{name.rstrip('_')}: expected {what}, found scheme {found[1]!r}; only local paths are supported: "
-                    "mount or copy the data, and give its path"
+                    f"{name.rstrip('_')}: expected {what}, found scheme {found[1]!r}; only local paths are supported: copy an "
+                    "input to a local directory first (`tiering copy URL DIR`), write an output to one and copy it then"
                 )
 
 
