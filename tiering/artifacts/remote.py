@@ -49,8 +49,8 @@ class RemoteFolder:
         try:
             with remote_errors(self.url):
                 system, root = FileSystem.from_uri(url)
-        except (ArrowException, ImportError) as error:
-            text = str(error).splitlines()[0]
+        except (ArrowException, InputError, ImportError) as error:
+            text = str(error.__cause__ or error).splitlines()[0]
             if "Unrecognized filesystem" in text:
                 text = "the scheme is unknown; known are s3, gs, abfs and what else pyarrow was built with"
             raise InputError(f"{self.url}: cannot be opened: {text}") from error
@@ -115,7 +115,9 @@ class RemoteFolder:
 
     def write(self, name: str, pieces: Iterable[Bytes | bytes]) -> None:
         """Write a file whole, in pieces; what was there is replaced. After an error a cut file may be there."""
-        with remote_errors(self.join(name)), self._system.open_output_stream(self._path(name)) as stream:
+        with remote_errors(self.join(name)), self._system.open_output_stream(
+            self._path(name), compression=None
+        ) as stream:
             for piece in pieces:
                 stream.write(memoryview(piece))
 
@@ -151,6 +153,8 @@ def remote_errors(name: str) -> Iterator[None]:
         raise
     except FileNotFoundError as error:
         raise MissingError(f"{name}: no such object; check the address") from error
+    except ValueError as error:
+        raise InputError(f"{name}: is no address of a file ({error}); correct it") from error
     except OSError as error:
         text = " ".join(str(error).split("(Request ID")[0].split())
         text = text if len(text) <= 300 else f"{text[:300]}.."

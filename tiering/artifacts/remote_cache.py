@@ -38,8 +38,8 @@ class RemoteCache:
         self._used[target.name] = size
         with storage_errors(target, size):
             self._folder.mkdir(parents=True, exist_ok=True)
+            self._make_room(path)
             if not target.exists():
-                self._make_room(path)
                 part = target.with_name(f"{target.name}.{os.getpid()}")
                 try:
                     reserve(part, size)
@@ -59,7 +59,7 @@ class RemoteCache:
             return
         if (needed := sum(self._used.values())) > self._limit:
             raise InputError(
-                f"{path}: has no room in --cache-size {format_bytes(self._limit)}: with this file, the import needs "
+                f"{path}: has no room in a cache of {format_bytes(self._limit)}: with this file, the import needs "
                 f"{format_bytes(needed)} of copies; give --cache-size {needed} or more"
             )
         copies = {one: one.stat() for one in self._folder.iterdir() if _COPY.fullmatch(one.name)}

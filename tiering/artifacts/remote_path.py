@@ -21,7 +21,7 @@ from tiering.errors import InputError
 from tiering.text.arguments import is_url
 from tiering.text.units import format_bytes
 
-RANGE_BYTES, RANGES = 8 << 20, 8  # bytes of the longest range that is read ahead; ranges on their way together
+RANGE_BYTES, RANGES = 4 << 20, 8  # bytes of the longest range that is read ahead; ranges on their way together
 _FIRST_BYTES = 64 * 1024  # bytes of the first range; the next ones are twice as long: many files are only looked at
 
 

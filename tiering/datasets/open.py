@@ -99,7 +99,8 @@ def _is_directory(path: Path) -> bool:
         refuse_table_formats([path])
         return True
     if not file_exists(path, "a dataset"):
-        raise MissingError(f"{path}: no such file or directory; check the path")
+        bucket = "the bucket and " if isinstance(path, RemotePath) else ""
+        raise MissingError(f"{path}: no such file or directory; check {bucket}the path")
     return False
 
 

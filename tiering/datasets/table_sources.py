@@ -73,8 +73,9 @@ def find_tables(path: Path, context: ImportContext) -> tuple[Tables, bool]:
 
 def _find_files(name: str, source: Path) -> list[Path]:
     """Return the files of a path, a directory of parts, a pattern or several, next to the source or as they are."""
-    for folder in (source if source.is_dir() else source.parent, Path()):
-        path = open_remote(name) if is_url(name) else folder / name
+    several = is_url(name) and "," in name
+    for folder in () if several else (source if source.is_dir() else source.parent, Path()):
+        path = open_remote(name) if is_url(name) else Path(name) if name[:1] == "/" else folder / name
         inside = path.rglob("*") if path.is_dir() else map(Path, glob(str(path)))  # noqa: PTH207 - absolute patterns too
         files = sorted(filter(_is_table, inside)) if path.is_dir() else sorted(inside)
         if path.is_file() or files:

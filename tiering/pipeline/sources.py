@@ -21,6 +21,7 @@ from tiering.formats.shape import GraphShape
 from tiering.memory import parse_memory
 from tiering.pipeline.stage import Pathlike, StageRun
 from tiering.run.plan import StageEstimate, StepEstimate
+from tiering.text.arguments import is_url
 from tiering.text.progress import note
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def table_files(options: Mapping[str, Any]) -> list[str]:
     parsed = ImportOptions.parse({name: options.get(name) for name in ("relation", "relations", "nodes")})
     names = [name for table in (*parsed.relation, *parsed.nodes) for name in table.files] if parsed.relation else []
     found = ([] if Path(name).exists() else sorted(chain(*map(glob, name.split(",")))) for name in names)
-    return [file for name, files in zip(names, found, strict=True) for file in files or [name]]
+    return [file for name, files in zip(names, found, strict=True) for file in files or (name.split(",") if is_url(name) else [name])]
 
 
 def scratch_of(options: Mapping[str, Any]) -> list[tuple[Path, str]]:
