@@ -28,7 +28,8 @@ def import_command(
     source: Annotated[
         str | None,
         argument(
-            "SRC", "Dataset: a directory or file, or the URL of one (s3://, gs://, abfs://); not needed with --relation.",
+            "SRC",
+            "Dataset: a directory or file, or its URL (s3://, gs://, abfs://); not needed with --relation.",
             type=click.Path(),
         ),
     ] = None,

@@ -87,7 +87,9 @@ def copies(folder: Path) -> list[str]:
     return sorted(path.name[33:] for path in folder.iterdir() if len(path.name) > 33)
 
 
-def test_what_the_system_opens_is_copied_once(tree: Path, s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_system_opens_is_copied_once(
+    tree: Path, s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     url, folder = upload(tree, s3), tmp_path / "cache"
     path = open_remote(url, RemoteCache(folder)) / "a.csv"
     local = Path(os.fspath(path))
@@ -104,7 +106,9 @@ def test_what_the_system_opens_is_copied_once(tree: Path, s3: str, tmp_path: Pat
 
 
 def test_no_cache(tree: Path, s3: str) -> None:
-    with pytest.raises(InputError, match=r"a\.csv: needs a local copy of 768 B \(all files of .*: 3 KiB\); .* cache=DIR"):
+    with pytest.raises(
+        InputError, match=r"a\.csv: needs a local copy of 768 B \(all files of .*: 3 KiB\); .* cache=DIR"
+    ):
         os.fspath(open_remote(upload(tree, s3)) / "a.csv")
 
 
@@ -125,12 +129,16 @@ def test_a_cache_stays_within_its_size(tree: Path, s3: str, tmp_path: Path) -> N
     assert copies(folder) == ["a.csv", "c.npy"]
     copy("inner/b.parquet", "inner/deep/c.npy")  # which its own import uses: not to be removed
     assert copies(folder) == ["b.parquet", "c.npy"]
-    with pytest.raises(InputError, match=r"c\.npy: has no room in a cache of 1 KiB: .* needs 1\.5 KiB of copies; .*1536"):
+    with pytest.raises(
+        InputError, match=r"c\.npy: has no room in a cache of 1 KiB: .* needs 1\.5 KiB of copies; .*1536"
+    ):
         copy("inner/b.parquet", "inner/deep/c.npy", limit=1024)
     assert (folder / "users-own").read_bytes() == CONTENT
 
 
-def test_a_file_that_changes_while_it_is_copied(tree: Path, s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_changes_while_it_is_copied(
+    tree: Path, s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     url, folder, before = upload(tree, s3), tmp_path / "cache", RemotePath.open
 
     def change(path: RemotePath, *options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Datasets in an object store: the graphs of the same files on disk, read by ranges, in three tasks, and interrupted."""
+"""Datasets in an object store: the graphs of the same files on disk, by ranges, in three tasks, and interrupted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 import scipy.sparse
 import torch
 from object_store import ObjectStore, upload
-from small_inputs import EDGES, SMALL_INPUTS, SRC, text_of_edges, write_nodes
+from small_inputs import EDGES, SMALL_INPUTS, SRC, write_nodes
 from toy_datasets import tree_bytes
 
 import tiering
@@ -38,7 +38,9 @@ def write_npz(folder: Path) -> Path:
 def write_mtx(folder: Path) -> Path:
     folder.mkdir()
     lines = [f"{u + 1} {k % 8 + 1}" for k, u in enumerate(SRC)]
-    (folder / "g.mtx").write_text("\n".join(["%%MatrixMarket matrix coordinate pattern general", f"8 8 {EDGES}", *lines]))
+    (folder / "g.mtx").write_text(
+        "\n".join(["%%MatrixMarket matrix coordinate pattern general", f"8 8 {EDGES}", *lines])
+    )
     return folder
 
 
@@ -77,7 +79,9 @@ def fetched(monkeypatch: pytest.MonkeyPatch) -> Fetched:
 
 def content(graph: Path) -> dict[str, bytes]:
     """The bytes of a graph, and its feature rows wherever they are; not where they come from."""
-    files = {name: data for name, data in tree_bytes(graph).items() if "manifest" not in name and "features/" not in name}
+    files = {
+        name: data for name, data in tree_bytes(graph).items() if "manifest" not in name and "features/" not in name
+    }
     opened = tiering.open(graph)
     tables = {name: opened.features.table(name) for name in (opened.features.node_types if opened.features else [])}
     rows = {name: repr((table.dtype, table.ndim)).encode() + table.open().tobytes() for name, table in tables.items()}
@@ -99,9 +103,14 @@ def test_the_graph_of_the_files_on_disk(
     assert url in made.out
     assert all(entry.startswith(url) for entry in tiering.open(tmp_path / "graph").manifest.provenance["inputs"])
     copied = {path.suffix for path in (tmp_path / "cache").glob("*")}
-    assert copied == {"csv": set(), "csv.gz": set(), "parquet": set(), "mtx": set(), "npz": {".npz"}, "pt": {".pt"}}.get(
-        name, {".npy"}
-    )
+    assert copied == {
+        "csv": set(),
+        "csv.gz": set(),
+        "parquet": set(),
+        "mtx": set(),
+        "npz": {".npz"},
+        "pt": {".pt"},
+    }.get(name, {".npy"})
     assert not [*(tmp_path / "cache").glob("*node_feat.npy")]  # its rows go from the store to the graph
 
 
@@ -159,9 +168,7 @@ def test_features_of_a_store_that_fails_are_resumed(
     fetched.clear()
     tiering.import_graph(url, tmp_path / "graph", cache=cache)
     assert sorted(cache.glob("*")) == copied
-    assert {name.rpartition("/")[2] for name, _ in fetched} == {"edge_index.npy"} ^ {"edge_index.npy", "node_feat.npy"} | {
-        name.rpartition("/")[2] for name, _ in fetched if not name.endswith("feat.npy")
-    }
+    assert sum(count for name, count in fetched if name.endswith("edge_index.npy")) < EDGES * 16  # only its header
     tiering.import_graph(source, tmp_path / "local")
     assert content(tmp_path / "graph") == content(tmp_path / "local")
 
@@ -169,11 +176,16 @@ def test_features_of_a_store_that_fails_are_resumed(
 @pytest.mark.parametrize("name", ["parquet", "csv", "npy"])
 def test_a_file_that_changes_meanwhile(tmp_path: Path, s3: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     source = SMALL_INPUTS[name](tmp_path / "data")
-    url, changed = upload(source, s3), {"csv": source, "npy": source / "node_feat.npy"}.get(name, source / "part-1.parquet")
+    url, changed = (
+        upload(source, s3),
+        {"csv": source, "npy": source / "node_feat.npy"}.get(name, source / "part-1.parquet"),
+    )
     target = RemoteFolder(url if changed != source else url.rpartition("/")[0])
     with monkeypatch.context() as patch:
         patch.setattr(build, "_write_names", lambda *_: target.write(changed.name, [changed.read_bytes() + b"0,0,0\n"]))
-        with pytest.raises(InputError, match=f"{changed.name}: changed while it was read \\(from .* to .*; run the same"):
+        with pytest.raises(
+            InputError, match=f"{changed.name}: changed while it was read \\(from .* to .*; run the same"
+        ):
             tiering.import_graph(url, tmp_path / "graph", cache=tmp_path / "cache")
     assert not (tmp_path / "graph").exists()
     target.write(changed.name, [changed.read_bytes()])
@@ -188,7 +200,9 @@ def test_an_unfinished_import_of_other_content_is_not_resumed(
     source = SMALL_INPUTS["parquet"](tmp_path / "data")
     url = upload(source, s3)
     with monkeypatch.context() as patch:
-        patch.setattr(RemotePath, "refuse_change", lambda _: (_ for _ in ()).throw(StorageError(5, "the store has gone")))
+        patch.setattr(
+            RemotePath, "refuse_change", lambda _: (_ for _ in ()).throw(StorageError(5, "the store has gone"))
+        )
         with pytest.raises(StorageError, match="the store has gone"):
             tiering.import_graph(url, tmp_path / "graph")
     RemoteFolder(url).write("part-0.parquet", [(source / "part-1.parquet").read_bytes()])
@@ -234,12 +248,16 @@ def test_bad_addresses(tiering_cli: Callable[..., Any], tmp_path: Path, s3: str)
     ):
         tiering_cli("import", address, "--out", out).refused(words)
     tiering_cli("import", url, "--out", out, "--cache", out).refused(f"{out}: expected a path apart from")
-    tiering_cli("import", url, "--out", out, "--cache", tmp_path / "c", "--cache-size", "100").refused("--cache-size 320 or")
+    tiering_cli("import", url, "--out", out, "--cache", tmp_path / "c", "--cache-size", "100").refused(
+        "--cache-size 320 or"
+    )
     tiering_cli("import", url, "--out", out, "--cache", tmp_path / "c", "--cache-size", "5%").refused("absolute size")
     assert not out.exists()
 
 
-def test_a_store_that_refuses_and_one_that_dies(tiering_cli: Callable[..., Any], tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_store_that_refuses_and_one_that_dies(
+    tiering_cli: Callable[..., Any], tmp_path: Path, monkeypatch: Any
+) -> None:
     store = ObjectStore(INITIAL_NO_AUTH_ACTION_COUNT="2")
     try:
         for name, value in store.environment().items():

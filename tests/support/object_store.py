@@ -18,7 +18,7 @@ REGION = "us-east-1"
 
 
 class ObjectStore:
-    """A server of moto's that answers at `address`, until it is stopped; `settings` are moto's environment variables."""
+    """A server of moto's that answers at `address`, until it is stopped; `settings`: its environment."""
 
     def __init__(self, **settings: str) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:

@@ -77,8 +77,7 @@ def checksum_file(path: str | os.PathLike[str], threads: int = 1) -> str:
 
 
 def sampled_digest(path: Path, blocks: int = SAMPLES, block_bytes: int = SAMPLE_BYTES) -> str:
-    """Return the digest of a file's size and of evenly spaced pieces; a small file is read whole; a remote one's state.
-    """
+    """Return the digest of a file's size and of evenly spaced pieces, all of a small file; a remote file's state."""
     if isinstance(path, RemotePath):
         return path.state()
     size = path.stat().st_size

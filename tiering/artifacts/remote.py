@@ -28,7 +28,7 @@ class RemoteFolder:
     """A folder of a remote file system by its URL, such as ``s3://bucket/folder?region=eu-west-1``.
 
     Names are relative paths inside the folder; the methods may be called from several threads. `url` is the URL without
-    its query. `InputError`: the URL is malformed, holds credentials or has an unknown scheme; `CapabilityError`: pyarrow
+    its query. `InputError`: the URL is malformed, holds credentials or has no known scheme; `CapabilityError`: pyarrow
     cannot open such file systems here. Every method raises `MissingError` for what is missing and `StorageError` where
     the store refuses access or fails. Cost: no request is made before the first method is called, but S3 without
     ``region`` is asked for the bucket's.
@@ -115,9 +115,10 @@ class RemoteFolder:
 
     def write(self, name: str, pieces: Iterable[Bytes | bytes]) -> None:
         """Write a file whole, in pieces; what was there is replaced. After an error a cut file may be there."""
-        with remote_errors(self.join(name)), self._system.open_output_stream(
-            self._path(name), compression=None
-        ) as stream:
+        with (
+            remote_errors(self.join(name)),
+            self._system.open_output_stream(self._path(name), compression=None) as stream,
+        ):
             for piece in pieces:
                 stream.write(memoryview(piece))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,9 +42,10 @@ class RemoteCache:
                 part = target.with_name(f"{target.name}.{os.getpid()}")
                 try:
                     reserve(part, size)
-                    with path.open() as source, part.open("r+b") as file, progress(size, f"copy {path.name}", "B") as bar:
+                    with path.open() as source, part.open("r+b") as file, progress(size, "copy", "B") as bar:
                         while data := source.read(_PIECE):
                             bar.update(file.write(data))
+                        file.truncate()  # where it is shorter than it was listed
                     path.refuse_change()
                     part.replace(target)
                 finally:

@@ -1,4 +1,4 @@
-"""Paths of remote files, which readers of local files take too: read in place, or copied where the system opens them."""
+"""Paths of remote files, for readers of local files: read in place by ranges, or copied for what opens local files."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class RemotePath(PosixPath):
         if (now := self.state()) != (then := self.first_state()):
             raise InputError(f"{self}: changed while it was read (from {then} to {now}); run the same command again")
 
-    def open(self, mode: str = "rb", buffering: int = -1, *_: Any) -> Any:  # type: ignore[override]
+    def open(self, mode: str = "rb", buffering: int = -1, *_: Any) -> Any:
         """Open the file to read its bytes: front to back with ranges read ahead, or unbuffered, in any order."""
         listing, name = self._find()
         if name in listing.copies:
@@ -82,7 +82,7 @@ class RemotePath(PosixPath):
         file = _RemoteFile(listing.folder, name, ahead=buffering != 0)
         return io.BufferedReader(file, _FIRST_BYTES) if buffering else file
 
-    def stat(self, **_: Any) -> os.stat_result:  # type: ignore[override]
+    def stat(self, **_: Any) -> os.stat_result:
         """Return kind and size; ``FileNotFoundError`` if there is nothing."""
         if (size := self._size()) == -1:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self))
@@ -102,26 +102,24 @@ class RemotePath(PosixPath):
 
     def samefile(self, other: Any) -> bool:
         """Return whether the copy in the cache is the other file."""
-        return os.path.samefile(self, other)
+        return Path(os.fspath(self)).samefile(other)
 
-    def absolute(self) -> RemotePath:
+    def absolute(self, strict: bool = False) -> RemotePath:
         """Return the path."""
         return self
 
-    def resolve(self, strict: bool = False) -> RemotePath:
-        """Return the path."""
-        return self
+    resolve = absolute
 
-    def iterdir(self) -> Iterator[Any]:
+    def iterdir(self) -> Any:
         """Yield the files and folders directly inside."""
         return self.glob("*")
 
-    def glob(self, pattern: str, **_: Any) -> Iterator[Any]:  # type: ignore[override]
+    def glob(self, pattern: str, **_: Any) -> Any:
         """Yield the files and folders inside that match a pattern of names."""
         return (path for path in self.rglob(pattern) if len(path.parts) == len((self / pattern).parts))
 
-    def rglob(self, pattern: str, **_: Any) -> Iterator[Any]:  # type: ignore[override]
-        """Yield the files and folders inside, however deep, whose last names match; none of a folder without listing."""
+    def rglob(self, pattern: str, **_: Any) -> Any:
+        """Yield the files and folders inside, however deep, whose last names match; nothing above what was opened."""
         listing, name = self._listed() or (None, "")
         names = {} if listing is None else listing.sizes
         inside = (one[len(name) :].lstrip("/") for one in names if name == "" or one.startswith(f"{name}/"))
@@ -145,6 +143,8 @@ class RemotePath(PosixPath):
 def open_remote(url: str, cache: RemoteCache | None = None) -> RemotePath:
     """Return the path of a URL, listed anew. Cost: a request per 1,000 files below it."""
     path = RemotePath(url.partition("?")[0])
+    for inside in [known for known in _listings if known.startswith(f"{path}/")]:
+        del _listings[inside]
     _listings[str(path)] = _Listing(url, cache)
     return path
 

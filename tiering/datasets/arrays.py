@@ -49,7 +49,7 @@ class SourceArray:
     ) -> SourceArray:
         """Map a numpy file that should hold `what`, perhaps as `dates`, and record it.
 
-        Of a remote feature table, of which the file is read when the graph is written, the array has dtype and shape alone.
+        `is_table`: of a remote feature table, read when the graph is written, the array has only dtype and shape.
         """
         file = open_npy(path, what, dates=dates)
         context.record_file(path)

@@ -115,7 +115,7 @@ def open_dataset(
 ) -> Dataset:
     """Open a dataset of the user's, checked and described, its large arrays left where they are.
 
-    `path` is a file or a directory; or a graph in memory: PyG's `Data` or `HeteroData`, a `DGLGraph`; or a square
+    `path` is a file or a directory, perhaps by its URL; or a graph in memory: PyG's `Data` or `HeteroData`, a `DGLGraph`; or a square
     sparse matrix of scipy or torch, entry (i, j) of which is the edge i -> j. `format`: ``auto``, or a name in
     `READERS`. What is larger than the `memory` goes to temporary files: close the dataset when done. `in_place` leaves
     columns of numbers in their parquet files, for readers of ranges (`EdgeData.decode`), where the files' footers say

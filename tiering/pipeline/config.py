@@ -77,7 +77,7 @@ def _sections(path: Path) -> dict[str, dict[str, Any]]:
         _refuse_unknown(path, f"[{name}] key", section, known[name])
         with _section(path, name):
             check_names(section)
-            require_local(**{"source" if (name, key) == ("dataset", "path") else key: one for key, one in section.items()})
+            require_local(**({**section, "path": ""} if name == "dataset" else section))
     with _section(path, "score"):
         check_options({name: value for name, value in document.get("score", {}).items() if name in OPTIONS})
     with _section(path, "run"):

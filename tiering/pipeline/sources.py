@@ -38,8 +38,9 @@ def table_files(options: Mapping[str, Any]) -> list[str]:
 
     parsed = ImportOptions.parse({name: options.get(name) for name in ("relation", "relations", "nodes")})
     names = [name for table in (*parsed.relation, *parsed.nodes) for name in table.files] if parsed.relation else []
-    found = ([] if Path(name).exists() else sorted(chain(*map(glob, name.split(",")))) for name in names)
-    return [file for name, files in zip(names, found, strict=True) for file in files or (name.split(",") if is_url(name) else [name])]
+    found = [[] if Path(name).exists() else sorted(chain(*map(glob, name.split(",")))) for name in names]
+    named = [name.split(",") if is_url(name) else [name] for name in names]
+    return [*chain(*(files or urls for urls, files in zip(named, found, strict=True)))]
 
 
 def scratch_of(options: Mapping[str, Any]) -> list[tuple[Path, str]]:
@@ -76,7 +77,7 @@ def import_options(source: Pathlike | Any, **options: Any) -> dict[str, Any]:
     }
 
 
-def find_new_files(run: StageRun, source: Path, made: Manifest, options: Mapping[str, Any]) -> list[str]:
+def find_new_files(run: StageRun, source: Pathlike, made: Manifest, options: Mapping[str, Any]) -> list[str]:
     """Return the files that an import of `options` reads now, and did not read when it `made` a graph.
 
     Cost: a listing; where it shows files like those that were read, the dataset is opened.

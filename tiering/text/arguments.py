@@ -51,8 +51,8 @@ def require_local(what: str = "a local path", /, **values: Any) -> None:
             pattern = _URL if isinstance(value, str) else _URL_AS_PATH
             if found := pattern.search(os.fsdecode(value)):
                 raise InputError(
-                    f"{name.rstrip('_')}: expected {what}, found scheme {found[1]!r}; only local paths are supported: copy an "
-                    "input to a local directory first (`tiering copy URL DIR`), write an output to one and copy it then"
+                    f"{name.rstrip('_')}: expected {what}, found scheme {found[1]!r}; only local paths are supported: "
+                    "copy an input to a directory first (`tiering copy URL DIR`), and an output from one afterwards"
                 )
 
 

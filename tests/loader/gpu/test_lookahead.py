@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from epochs import bits, known_disk
+from epochs import bits, in_pieces, known_disk
 from tight_memory import spare, tight_loader, wide_graph, wide_hetero_graph
 
 import tiering
@@ -116,6 +116,21 @@ def test_batches_are_those_of_memory(gpu, kit, build, options, graph, window, sa
     assert all(c["ssd_reads"] == 0 for c in rows.values())  # no batch read by itself
     for t, origin in loader.lookahead.buffer.origins.items():  # accesses as wide as rows allow
         assert origin % (loader.features[t].row_bytes & -loader.features[t].row_bytes) == 0
+
+
+@pytest.mark.parametrize(("sample_on", "source"), [("gpu", "tight"), ("cpu", "tight"), ("gpu", "memory"), ("gpu", "drives")])
+def test_epochs_in_pieces_are_whole_epochs(layout, options, sample_on, source):
+    """Read into slots that kernels read late, from memory, and by the GPU itself."""
+    expected = [batch for epoch in (2, 3) for batch in truth(layout, options, epoch)]
+    options |= {"device": "cuda", "sample_on": sample_on}
+    if source == "drives":
+        del options["ssd_model"]
+        drives = [image.rename(image.with_name(f"drive{k}")) for k, image in enumerate(layout.artifact.images)]
+        options |= {"engine": "bam", "drives": [str(drive) for drive in drives]}
+    if source == "memory":
+        options |= {"features": "memory"}
+    make = tight_loader if source == "tight" else type(layout).loader
+    assert in_pieces(lambda: make(layout, **options), 2, (4, 5)) == expected
 
 
 @pytest.mark.parametrize(
