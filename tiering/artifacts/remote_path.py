@@ -22,7 +22,7 @@ from tiering.text.arguments import is_url
 from tiering.text.units import format_bytes
 
 RANGE_BYTES, RANGES = 4 << 20, 8  # bytes of the longest range that is read ahead; ranges on their way together
-_FIRST_BYTES = 64 * 1024  # bytes of the first range; the next ones are twice as long: many files are only looked at
+_FIRST_BYTES = 64 * 1024  # bytes of the first ranges; later ones are longer: many files are only looked at
 
 
 class _Listing:
@@ -191,16 +191,14 @@ class _RemoteFile(io.RawIOBase):
         return count
 
     def _read_ahead(self, at: int) -> Iterator[Bytes]:
-        """Yield the ranges from a position on: the more are taken, the longer they are, and the more on their way."""
-        pending, size, wanted = deque[Future[Bytes]](), _FIRST_BYTES, 1
-        pool = ThreadPoolExecutor(RANGES)
-        try:
-            while at < self._size or pending:
-                while at < self._size and len(pending) < wanted:
-                    begin, at = at, min(self._size, at + size)
-                    pending.append(pool.submit(read_range, self._file, self._name, begin, at))
-                    size = min(2 * size, RANGE_BYTES)
-                yield pending.popleft().result()
-                wanted = min(wanted + 1, RANGES)
-        finally:
-            pool.shutdown(cancel_futures=True)
+        """Yield the ranges from a position on; those on their way have no more bytes than those that were yielded."""
+        pending, ahead, taken = deque[Future[Bytes]](), 0, 0
+        pool = ThreadPoolExecutor(RANGES)  # never waited for: any thread may drop it, as it collects garbage
+        while at < self._size or pending:
+            while at < self._size and (not pending or (len(pending) < RANGES and ahead < taken)):
+                begin, at = at, min(self._size, at + min(RANGE_BYTES, max(_FIRST_BYTES, taken // RANGES)))
+                pending.append(pool.submit(read_range, self._file, self._name, begin, at))
+                ahead += at - begin
+            data = pending.popleft().result()
+            ahead, taken = ahead - data.size, taken + data.size
+            yield data
