@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -194,6 +195,28 @@ def test_a_file_that_changes_meanwhile(tmp_path: Path, s3: str, name: str, monke
     assert content(tmp_path / "graph") == content(tmp_path / "local")
 
 
+@pytest.mark.parametrize("name", ["parquet", "csv", "csv.gz"])
+def test_a_store_that_fails_is_no_damaged_file(
+    tmp_path: Path, s3: str, fetched: Fetched, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, read, limit = upload(SMALL_INPUTS[name](tmp_path / "data"), s3), remote_path.read_range, 0
+
+    def fail(file: Any, name: str, begin: int, end: int) -> Any:
+        if len(fetched) >= limit:
+            raise StorageError(5, f"{name}: the store has gone")
+        return read(file, name, begin, end)
+
+    monkeypatch.setattr(remote_path, "read_range", fail)
+    while not (tmp_path / "graph").exists():  # whichever read fails first
+        fetched.clear()
+        with (
+            suppress(StorageError) if limit > 5 else pytest.raises(StorageError, match=r"^s3://.*: the store has gone$")
+        ):
+            tiering.import_graph(url, tmp_path / "graph")
+        limit = 3 * limit // 2 + 2
+    assert limit > 8
+
+
 def test_an_unfinished_import_of_other_content_is_not_resumed(
     tmp_path: Path, s3: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,6 +275,9 @@ def test_bad_addresses(tiering_cli: Callable[..., Any], tmp_path: Path, s3: str)
         "--cache-size 320 or"
     )
     tiering_cli("import", url, "--out", out, "--cache", tmp_path / "c", "--cache-size", "5%").refused("absolute size")
+    tiering_cli("import", url, "--out", out, "--cache-size", "1GiB").refused(
+        "--cache-size: has no effect without --cache"
+    )
     assert not out.exists()
 
 

@@ -99,16 +99,18 @@ class SourceArray:
         return FeatureStream(count, dim, dtype, pieces, "copied", memory, rows.nbytes, ndim=ndim)
 
 
-def copy_rows(table: FeatureTable) -> FeatureStream:
-    """Return the rows of a remote file, to be copied into the graph by ranges."""
+def copy_rows(table: FeatureTable, path: RemotePath) -> FeatureStream:
+    """Return the rows of a table in a remote file, to be copied into the graph by ranges."""
     step, dtype = max(1, RANGE_BYTES // table.row_bytes), storage_dtype(table.dtype)
 
     def pieces(begin: int, _: GraphSoFar) -> Iterator[tuple[int, npt.NDArray[Any]]]:
-        with table.path.open("rb") as file:
+        with path.open() as file:
             file.seek(table.offset + begin * table.row_bytes)
             for first in range(begin, table.rows, step):
                 count = min(step, table.rows - first)
-                yield first, np.frombuffer(file.read(count * table.row_bytes), dtype).reshape(count, table.dim)
+                if len(data := file.read(count * table.row_bytes)) < count * table.row_bytes:
+                    path.refuse_change()
+                yield first, np.frombuffer(data, dtype).reshape(count, table.dim)
 
     memory = (RANGES + 2) * RANGE_BYTES
     return FeatureStream(table.rows, table.dim, table.dtype, pieces, "copied", memory, table.bytes, ndim=table.ndim)

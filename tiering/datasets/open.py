@@ -115,8 +115,8 @@ def open_dataset(
 ) -> Dataset:
     """Open a dataset of the user's, checked and described, its large arrays left where they are.
 
-    `path` is a file or a directory, perhaps by its URL; or a graph in memory: PyG's `Data` or `HeteroData`, a `DGLGraph`; or a square
-    sparse matrix of scipy or torch, entry (i, j) of which is the edge i -> j. `format`: ``auto``, or a name in
+    `path` is a file or a directory, or its URL; or a graph in memory: PyG's `Data` or `HeteroData`, a `DGLGraph`; or a
+    square sparse matrix of scipy or torch, entry (i, j) of which is the edge i -> j. `format`: ``auto``, or a name in
     `READERS`. What is larger than the `memory` goes to temporary files: close the dataset when done. `in_place` leaves
     columns of numbers in their parquet files, for readers of ranges (`EdgeData.decode`), where the files' footers say
     what has to be known beforehand. With `edge_ids`, edges that `options` (`ImportOptions`; ``None``: the default) add
@@ -125,6 +125,8 @@ def open_dataset(
     parsed, given, format = ImportOptions.parse(options), given_options(options), format.lower()  # noqa: A001
     format, spec = ALIASES.get(format, format), None  # noqa: A001
     if isinstance(path, (str, os.PathLike)):
+        if parsed.cache is None and parsed.cache_size is not None:
+            raise InputError("--cache-size: has no effect without --cache; add it, or leave it out")
         if not isinstance(path, RemotePath):
             cache = None if parsed.cache is None else RemoteCache(parsed.cache, parsed.cache_size)
             path = open_remote(path, cache) if isinstance(path, str) and is_url(path) else Path(path)
@@ -155,7 +157,7 @@ def open_dataset(
         dataset = READERS[chosen].open(path, context) if isinstance(path, Path) else _open_in_memory(path, context)
         for nodes in dataset.nodes.values():
             if isinstance(nodes.features, FeatureTable) and isinstance(nodes.features.path, RemotePath):
-                nodes.features = copy_rows(nodes.features)
+                nodes.features = copy_rows(nodes.features, nodes.features.path)
         _apply_options(dataset, context, edge_ids)
     except OtherIdsError:  # what is made dense is no int64
         context.scratch.close()

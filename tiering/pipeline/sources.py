@@ -105,7 +105,7 @@ def find_new_files(run: StageRun, source: Pathlike, made: Manifest, options: Map
 def _data_files(path: Path) -> Iterator[Path]:
     """Yield the files under a directory, without hidden ones and those of artifacts."""
     if isinstance(path, RemotePath):
-        yield from filter(Path.is_file, path.rglob("[!.]*"))
+        yield from filter(RemotePath.is_file, path.rglob("[!.]*"))
     for folder, folders, files in os.walk(path):
         if "manifest.json" in files:
             folders.clear()

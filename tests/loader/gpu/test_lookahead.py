@@ -118,7 +118,9 @@ def test_batches_are_those_of_memory(gpu, kit, build, options, graph, window, sa
         assert origin % (loader.features[t].row_bytes & -loader.features[t].row_bytes) == 0
 
 
-@pytest.mark.parametrize(("sample_on", "source"), [("gpu", "tight"), ("cpu", "tight"), ("gpu", "memory"), ("gpu", "drives")])
+@pytest.mark.parametrize(
+    ("sample_on", "source"), [("gpu", "tight"), ("cpu", "tight"), ("gpu", "memory"), ("gpu", "drives")]
+)
 def test_epochs_in_pieces_are_whole_epochs(layout, options, sample_on, source):
     """Read into slots that kernels read late, from memory, and by the GPU itself."""
     expected = [batch for epoch in (2, 3) for batch in truth(layout, options, epoch)]
