@@ -39,7 +39,7 @@ def import_command(
         bool, flag("Read feature files whole, to notice any damage later.", "--checksum-features")
     ] = False,
 ) -> None:
-    """Import a dataset as a graph: adjacency by destination, labels, splits. Features stay where they are."""
+    """Import a dataset as a graph: adjacency by destination, labels, splits. Features in local files stay there."""
     options = call.collect(ImportOptions)
     if checksum_features:
         options["checksum_features"] = True

@@ -105,6 +105,13 @@ def test_what_the_system_opens_is_copied_once(
     assert os.fspath(path.parent) == url  # a folder: nothing that the system could open
 
 
+def test_a_copy_has_a_short_name_with_the_suffix(s3: str, tmp_path: Path) -> None:
+    RemoteFolder(s3).write("a" * 300 + ".csv.gz", [CONTENT])
+    local = Path(os.fspath(open_remote(f"{s3}/{'a' * 300}.csv.gz", RemoteCache(tmp_path))))
+    assert local.read_bytes() == CONTENT
+    assert local.name.endswith("a.csv.gz")
+
+
 def test_no_cache(tree: Path, s3: str) -> None:
     with pytest.raises(
         InputError, match=r"a\.csv: needs a local copy of 768 B \(all files of .*: 3 KiB\); .* cache=DIR"

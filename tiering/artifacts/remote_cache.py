@@ -33,7 +33,8 @@ class RemoteCache:
 
     def copy(self, path: RemotePath, size: int) -> str:
         """Return the local copy of a file of `size` bytes; `InputError` if it has no room, or changes meanwhile."""
-        target = self._folder / f"{xxhash.xxh3_128_hexdigest(f'{path} {path.first_state()}'.encode())}-{path.name}"
+        key = xxhash.xxh3_128_hexdigest(f"{path} {path.first_state()}".encode())
+        target = self._folder / f"{key}-{path.name[-64:]}"  # with its suffix, by which some readers go
         self._used[target.name] = size
         with storage_errors(target, size):
             self._folder.mkdir(parents=True, exist_ok=True)

@@ -241,10 +241,10 @@ class ImportOptions:
         flags=("--reverse-edges", "--add-reverse"))
     deduplicate: bool = option(False, "Keep the first of equal edges.", panel=_CHANGE)
     cache: str | os.PathLike[str] | None = option(
-        None, "Directory for copies of remote files that cannot be read in place; later imports use them again.", "DIR",
+        None, "Directory of local copies of remote files that cannot be read in place; later imports use them again.", "DIR",
         panel=_REMOTE, cli=str | None)
     cache_size: int | None = option(
-        None, "Size of --cache at most: copies that were used longest ago are removed.", "SIZE", panel=_REMOTE,
+        None, "Maximum size of --cache; the copies that were used longest ago are removed.", "SIZE", panel=_REMOTE,
         cli=str | None, parse=parse_bytes)
     work_dir: str | os.PathLike[str] | None = None  # directory of temporary files
 
