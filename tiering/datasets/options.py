@@ -241,7 +241,7 @@ class ImportOptions:
         flags=("--reverse-edges", "--add-reverse"))
     deduplicate: bool = option(False, "Keep the first of equal edges.", panel=_CHANGE)
     cache: str | os.PathLike[str] | None = option(
-        None, "Directory of local copies of remote files that cannot be read in place; later imports use them again.", "DIR",
+        None, "Directory of copies of remote files that cannot be read in place; later imports use them again.", "DIR",
         panel=_REMOTE, cli=str | None)
     cache_size: int | None = option(
         None, "Maximum size of --cache; the copies that were used longest ago are removed.", "SIZE", panel=_REMOTE,
