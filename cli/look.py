@@ -98,7 +98,7 @@ def info_command(
     print_result(call.json, {**document, "build": built}, Fields({**document, **built}))
 
 
-@takes(Group(Common, ("threads", "force", "dry_run", "json")), remote=("source", "destination"))
+@takes(Group(Common, ("threads", "force", "dry_run", "json")))
 def copy_command(
     call: Call,
     source: Annotated[str | None, argument("[SRC]", "Any artifact: a directory, or a URL: s3://BUCKET/DIR.")] = None,

@@ -42,9 +42,9 @@ def flag(text: str, *names: str, default: bool = False, **more: Any) -> Any:
     return partial(make_parameter, text=text, flags=names, show=default, **more)
 
 
-def argument(metavar: str, text: str) -> Any:
+def argument(metavar: str, text: str, **more: Any) -> Any:
     """Return an argument of one command."""
-    return partial(make_parameter, text=text, metavar=metavar, argument=True)
+    return partial(make_parameter, text=text, metavar=metavar, argument=True, **more)
 
 
 Out = Annotated[Path, flag("Artifact to write.", "--out", "-o", metavar="DIR")]

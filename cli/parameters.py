@@ -95,7 +95,7 @@ def make_parameter(
     if plain in _RANGES:
         settings["type"] = plain if least is None else _RANGES[plain](min=least)
     else:
-        settings["type"] = click.Path(path_type=Path) if plain is Path else Text(metavar, parse)
+        settings.setdefault("type", click.Path(path_type=Path) if plain is Path else Text(metavar, parse))
     if argument:
         return Argument(name, text, nargs=-1 if many else 1, **settings)
     return Option(names, help=text, multiple=many, show_default=show, **settings)

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Annotated
 
+import click
+
 from tiering.datasets.generated import Recipe, generate_dataset
 from tiering.datasets.open import READERS
 from tiering.datasets.options import ImportOptions
@@ -23,14 +25,21 @@ _FORMATS = f"auto, {', '.join(READERS)}."
 def import_command(
     call: Call,
     out: Out,
-    source: Annotated[Path | None, argument("SRC", "Dataset: a directory or file; not needed with --relation.")] = None,
+    source: Annotated[
+        str | None,
+        argument(
+            "SRC",
+            "Dataset: a directory or file, or its URL (s3://, gs://, abfs://); not needed with --relation.",
+            type=click.Path(),
+        ),
+    ] = None,
     format_: Annotated[str, flag(_FORMATS, "--format", metavar="NAME", default=True)] = "auto",
     edge_ids: Annotated[bool, flag("Keep each edge's position in SRC: 8 bytes each.", "--edge-ids")] = False,
     checksum_features: Annotated[
         bool, flag("Read feature files whole, to notice any damage later.", "--checksum-features")
     ] = False,
 ) -> None:
-    """Import a dataset as a graph: adjacency by destination, labels, splits. Features stay where they are."""
+    """Import a dataset as a graph: adjacency by destination, labels, splits. Features in local files stay there."""
     options = call.collect(ImportOptions)
     if checksum_features:
         options["checksum_features"] = True

@@ -22,8 +22,7 @@ def made(chain: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(("command", "option"), [
-    ("import s3://bucket/x --out x", "source"), ("import data --out s3://bucket/x", "--out"),
-    ("import --relation u:a:i=gs://bucket/*.parquet --out x", "--relation"),
+    ("import data --out s3://bucket/x", "--out"), ("import data --out x --cache s3://bucket/x", "--cache"),
     ("generate s3://bucket/x --nodes 10 --edges 10", "out"), ("score s3://bucket/g --out x", "graph"),
     ("score graph --out file:///tmp/x", "--out"),
     ("score graph --out x --train hdfs://host/ids.npy", "--train"),
@@ -46,8 +45,7 @@ def test_the_command_line(tiering_cli: Callable[..., Any], made: Path, command: 
 
 
 @pytest.mark.parametrize(("section", "line"), [
-    ("dataset", 'path = "s3://bucket/data"'),
-    ("dataset", 'path = "data"\nrelation = ["u:a:i=s3://bucket/x"]'),
+    ("dataset", 'path = "data"\ncache = "s3://bucket/x"'),
     ("score", 'from = "s3://bucket/x.npy"'), ("score", 'train = "s3://bucket/x.npy"'),
     ("reorder", 'first = "s3://bucket/x.npy"'), ("layout", 'ssd = ["s3://bucket/x"]'),
     ("output", 'dir = "s3://bucket/x"'),
@@ -64,7 +62,6 @@ def test_a_configuration(tiering_cli: Callable[..., Any], made: Path, section: s
 def test_python(made: Path, kind: Callable[[str], Any]) -> None:
     url, before = kind("s3://user:secret@bucket/x"), sorted(made.rglob("*"))
     calls: list[tuple[str, Callable[[], Any]]] = [
-        ("source", lambda: tiering.import_graph(url, "x")),
         ("out", lambda: tiering.import_graph("data", url)),
         ("work_dir", lambda: tiering.import_graph("data", "x", work_dir=url)),
         ("scores", lambda: tiering.score_graph("graph", "x", scores={"node": url})),
@@ -81,6 +78,15 @@ def test_python(made: Path, kind: Callable[[str], Any]) -> None:
             call()
         assert "secret" not in str(caught.value), name
     assert sorted(made.rglob("*")) == before
+
+
+def test_an_input_that_may_be_remote(made: Path) -> None:
+    with pytest.raises(InputError, match=r"^source: expected a local path, found scheme 's3'"):
+        tiering.import_graph(Path("s3://bucket/x"), "x")  # whose slashes are gone
+    with pytest.raises(InputError, match=r"^s3://: the address holds credentials") as caught:
+        tiering.import_graph("s3://user:secret@bucket/x", "x")
+    assert "secret" not in str(caught.value)
+    assert not Path("x").exists()
 
 
 def test_what_is_no_url() -> None:

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
 import time
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
+
+from tiering.artifacts.remote import RemoteFolder
 
 REGION = "us-east-1"
 
 
 class ObjectStore:
-    """A server of moto's that answers at `address`, until it is stopped."""
+    """A server of moto's that answers at `address`, until it is stopped; `settings`: its environment."""
 
-    def __init__(self) -> None:
+    def __init__(self, **settings: str) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
         self.address = f"http://127.0.0.1:{self.port}"
         command = [sys.executable, "-m", "moto.server", "-p", str(self.port)]
-        self._server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self._server = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, **settings}
+        )
         end = time.monotonic() + 120
         while True:
             with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
@@ -54,3 +60,11 @@ class ObjectStore:
         """Kill the server."""
         self._server.kill()
         self._server.wait()
+
+
+def upload(path: Path, url: str) -> str:
+    """Copy a local file, or all files of a directory, below a URL; return what stands for it there."""
+    folder, files = RemoteFolder(url), [path] if path.is_file() else sorted(path.rglob("*"))
+    for file in filter(Path.is_file, files):
+        folder.write(str(file.relative_to(path.parent)), [file.read_bytes()])
+    return folder.join(path.name)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import xxhash
 
+from tiering.artifacts.remote_path import RemotePath
 from tiering.artifacts.storage import Bytes, open_descriptor, read_all
 from tiering.errors import FormatError
 from tiering.text.units import parse_threads
@@ -76,7 +77,9 @@ def checksum_file(path: str | os.PathLike[str], threads: int = 1) -> str:
 
 
 def sampled_digest(path: Path, blocks: int = SAMPLES, block_bytes: int = SAMPLE_BYTES) -> str:
-    """Return the digest of a file's size and of evenly spaced pieces; a small file is read whole."""
+    """Return the digest of a file's size and of evenly spaced pieces, all of a small file; a remote file's state."""
+    if isinstance(path, RemotePath):
+        return path.state()
     buffer = memoryview(bytearray(block_bytes))
     with path.open("rb", buffering=0) as file:
 
@@ -102,6 +105,8 @@ def digest_samples(
 
 def file_state(path: Path, sampled: str | None = None) -> str:
     """Return a text that changes with the file: its sampled digest and the time of its last change."""
+    if isinstance(path, RemotePath):
+        return sampled or path.state()
     changed, nanoseconds = divmod(path.stat().st_mtime_ns, 10**9)
     when = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(changed))
     return f"{sampled or sampled_digest(path)} of {when}.{nanoseconds:09}Z"

@@ -16,8 +16,8 @@ import numpy as np
 
 from tiering.artifacts.storage import Bytes, OpenDirectory
 from tiering.errors import CapabilityError, InputError, MissingError, StorageError
+from tiering.text.arguments import is_url as is_url
 
-_URL = re.compile(r"([A-Za-z][\w+.-]*)://")
 _CREDENTIALS = "give credentials as the cloud's own clients take them: environment, profile or the machine's role"
 _DENIED = re.compile(
     r"ACCESS_DENIED|\b40[13]\b|FORBIDDEN|UNAUTHORIZED|INVALID_(ACCESS_KEY|CLIENT_TOKEN|SIGNATURE)|SIGNATURE_DOES_NOT|"
@@ -25,11 +25,6 @@ _DENIED = re.compile(
 )  # fmt: skip
 _WINDOW = 64 << 20  # bytes of a file being written that may be under way
 _NO_BUCKET = re.compile(r"NO_SUCH_BUCKET|bucket.*(does not exist|not found)|ContainerNotFound", re.I)
-
-
-def is_url(path: str | os.PathLike[str]) -> bool:
-    """Return whether a path is the URL of a remote file system, such as ``s3://bucket/folder``."""
-    return isinstance(path, str) and _URL.match(path) is not None
 
 
 class RemoteFolder:
@@ -57,8 +52,8 @@ class RemoteFolder:
         try:
             with remote_errors(self.url):
                 system, root = FileSystem.from_uri(url)
-        except (ArrowException, ImportError) as error:
-            text = str(error).splitlines()[0]
+        except (ArrowException, InputError, ImportError) as error:
+            text = str(error.__cause__ or error).splitlines()[0]
             if "Unrecognized filesystem" in text:
                 text = "the scheme is unknown; known are s3, gs, abfs and what else pyarrow was built with"
             raise InputError(f"{self.url}: cannot be opened: {text}") from error
@@ -123,8 +118,8 @@ class RemoteFolder:
 
     def write(self, name: str, pieces: Iterable[Bytes | bytes]) -> None:
         """Write a file whole, in pieces, each in parallel parts; what was there is replaced, perhaps by a cut file."""
-        with remote_errors(self.join(name)), self._system.open_output_stream(self._path(name)) as stream:
-            waiting = 0
+        waiting, path = 0, self._path(name)
+        with remote_errors(self.join(name)), self._system.open_output_stream(path, compression=None) as stream:
             for piece in pieces:
                 stream.write(piece)
                 waiting += len(piece)
@@ -221,6 +216,8 @@ def remote_errors(name: str) -> Iterator[None]:
         raise
     except FileNotFoundError as error:
         raise MissingError(f"{name}: no such object; check the address") from error
+    except ValueError as error:
+        raise InputError(f"{name}: is no address of a file ({error}); correct it") from error
     except OSError as error:
         text = " ".join(str(error).split("(Request ID")[0].split())
         text = text if len(text) <= 300 else f"{text[:300]}.."

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from tiering import native
 from tiering.errors import InputError, MissingError, StorageError, TieringError
-from tiering.text.arguments import require_local
+from tiering.text.arguments import is_url, require_local
 from tiering.text.units import format_bytes
 
 AnyArray = npt.NDArray[Any]
@@ -144,7 +144,7 @@ def open_raw(path: Path | str, dtype: np.dtype[Any], shape: tuple[int, ...], off
         return np.empty(shape, dtype)
     with storage_errors(Path(path)):
         try:
-            return np.memmap(path, dtype=dtype, mode="r", shape=shape, offset=offset)
+            return np.memmap(os.fspath(path), dtype=dtype, mode="r", shape=shape, offset=offset)
         except ValueError as error:  # numpy's word for a file that has become shorter
             name = display_path(path)
             raise StorageError(errno.EIO, f"{name}: the file was cut while it was open ({error})") from error
@@ -228,7 +228,7 @@ def file_exists(path: Path, what: str) -> bool:
     if not stat.S_ISREG(mode):
         advice = _KINDS[stat.S_IFMT(mode)][1]
         raise InputError(f"{path}: expected {what}, a regular file, found {name_kind(mode)}; {advice}")
-    if not os.access(path, os.R_OK, effective_ids=os.access in os.supports_effective_ids):
+    if not is_url(str(path)) and not os.access(path, os.R_OK, effective_ids=os.access in os.supports_effective_ids):
         raise InputError(f"{path}: expected {what}, a regular file, found one that may not be read; give permission")
     return True
 

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from tiering.artifacts.manifest import storage_dtype
 from tiering.artifacts.reader import map_again
+from tiering.artifacts.remote_path import RANGE_BYTES, RANGES, RemotePath
 from tiering.datasets.import_context import ImportContext, Scratch, chunks
 from tiering.errors import InputError, TieringError, quoted
 from tiering.formats.dataset import FeatureStream, GraphSoFar
@@ -43,11 +44,18 @@ class SourceArray:
         return cls(where, array, dtype, path, offset if array.flags.c_contiguous else None)
 
     @classmethod
-    def open_npy(cls, path: Path, what: str, context: ImportContext, *, dates: bool = False) -> SourceArray:
-        """Map a numpy file that should hold `what`, perhaps as `dates`, and record it."""
+    def open_npy(
+        cls, path: Path, what: str, context: ImportContext, *, dates: bool = False, is_table: bool = False
+    ) -> SourceArray:
+        """Map a numpy file that should hold `what`, perhaps as `dates`, and record it.
+
+        `is_table`: of a remote feature table, read when the graph is written, the array has only dtype and shape.
+        """
         file = open_npy(path, what, dates=dates)
         context.record_file(path)
-        return cls(str(path), file.array(), str(file.dtype), path, None if file.fortran_order else file.offset, True)
+        apart = is_table and isinstance(path, RemotePath)
+        array = np.broadcast_to(np.empty((), file.dtype), file.shape) if apart else file.array()
+        return cls(str(path), array, str(file.dtype), path, None if file.fortran_order else file.offset, True)
 
     @property
     def described(self) -> str:
@@ -89,6 +97,23 @@ class SourceArray:
 
         memory, ndim = min(rows.nbytes, BLOCK_BYTES), self.array.ndim
         return FeatureStream(count, dim, dtype, pieces, "copied", memory, rows.nbytes, ndim=ndim)
+
+
+def copy_rows(table: FeatureTable, path: RemotePath) -> FeatureStream:
+    """Return the rows of a table in a remote file, to be copied into the graph by ranges."""
+    step, dtype = max(1, RANGE_BYTES // table.row_bytes), storage_dtype(table.dtype)
+
+    def pieces(begin: int, _: GraphSoFar) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+        with path.open() as file:
+            file.seek(table.offset + begin * table.row_bytes)
+            for first in range(begin, table.rows, step):
+                count = min(step, table.rows - first)
+                if len(data := file.read(count * table.row_bytes)) < count * table.row_bytes:
+                    path.refuse_change()
+                yield first, np.frombuffer(data, dtype).reshape(count, table.dim)
+
+    memory = (RANGES + 2) * RANGE_BYTES
+    return FeatureStream(table.rows, table.dim, table.dtype, pieces, "copied", memory, table.bytes, ndim=table.ndim)
 
 
 def name_feature_dtype(path: Path | str, dtype: np.dtype[np.generic]) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.artifacts.manifest import storage_dtype
+from tiering.artifacts.remote_path import as_path
 from tiering.artifacts.storage import entries, file_exists, open_raw, require_file
 from tiering.datasets.arrays import SourceArray
 from tiering.datasets.edges import EDGE_FILES, LargestId, find_largest_id, read_edge_values, require_node_memory
@@ -156,7 +157,7 @@ def read_node_folder(files: NodeFiles, context: ImportContext) -> NodeArrays:
     if file_exists(path, "a feature table"):
         known = {**files.known_rows, **dict([stated] if stated else [])}
         if arrays.labels is not None:
-            label_file, rows = Path(arrays.labels.where), arrays.labels.rows
+            label_file, rows = as_path(arrays.labels.where), arrays.labels.rows
             size = label_file.stat().st_size
             if rows is not None:
                 known[label_file.name] = rows
@@ -183,7 +184,7 @@ def read_arrays_beside(edges: EdgeData | None, context: ImportContext) -> NodeAr
         return arrays
     if ignored := sorted((RAW_OPTIONS - TIME_OPTIONS) & set(context.notes["options"])):
         raise InputError(f"{spell_flag(ignored[0])}: has no meaning for one file; give the directory with the features")
-    file = Path(context.notes["source"])
+    file = as_path(context.notes["source"])
     names = ("node_feat.npy", *LABEL_NAMES, *chain(*SPLIT_FILES.values()), *EDGE_FILES)
     if present := [name for name in names if (file.parent / name).exists()]:
         note(f"note: {file}: not imported: {', '.join(present)} next to it; give the directory to import them too")
@@ -303,7 +304,7 @@ def _describe_features(path: Path, files: NodeFiles, known: dict[str, int], cont
     options, node_type = context.options, files.node_type
     if not is_npy(path):
         return _describe_headerless(path, files, known, context)
-    column = SourceArray.open_npy(path, "a feature table (rows, dim)", context)
+    column = SourceArray.open_npy(path, "a feature table (rows, dim)", context, is_table=True)
     if column.offset is None:
         problem = "expected rows that lie together (C order), found Fortran order"
         raise InputError(f"{path}: {problem}; save it again with numpy.save(path, numpy.ascontiguousarray(array))")

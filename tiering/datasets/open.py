@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 import xxhash
 
+from tiering.artifacts.remote_cache import RemoteCache
+from tiering.artifacts.remote_path import RemotePath, as_path, open_remote
 from tiering.artifacts.storage import entries, file_exists, is_folder
-from tiering.datasets.arrays import is_sparse
+from tiering.datasets.arrays import copy_rows, is_sparse
 from tiering.datasets.import_context import ImportContext, Reader, Scratch, chunks
 from tiering.datasets.name_ids import OtherIdsError
 from tiering.datasets.named_arrays import NamedArrays
@@ -31,8 +33,10 @@ from tiering.datasets.transforms import add_random, transform
 from tiering.datasets.unread import refuse_table_formats, refuse_unread
 from tiering.errors import InputError, MissingError
 from tiering.formats.dataset import Dataset
+from tiering.formats.features import FeatureTable
 from tiering.formats.npy_file import read_start, refuse_archive, refuse_archives
 from tiering.memory import Budget, parse_memory
+from tiering.text.arguments import is_url
 from tiering.text.options import spell_flag
 
 READERS: dict[str, Reader] = {
@@ -62,7 +66,7 @@ STANDARD_INPUT = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
 
 def detect_format(path: str | os.PathLike[str]) -> str:
     """Return the format of the dataset at `path`; `InputError` says what was looked for if there is none."""
-    path = Path(path)
+    path = as_path(path)
     directory = _is_directory(path)
     detectors = {name: reader.directory if directory else reader.file for name, reader in READERS.items()}
     for name, detector in detectors.items():
@@ -95,7 +99,8 @@ def _is_directory(path: Path) -> bool:
         refuse_table_formats([path])
         return True
     if not file_exists(path, "a dataset"):
-        raise MissingError(f"{path}: no such file or directory; check the path")
+        bucket = "the bucket and " if isinstance(path, RemotePath) else ""
+        raise MissingError(f"{path}: no such file or directory; check {bucket}the path")
     return False
 
 
@@ -110,8 +115,8 @@ def open_dataset(
 ) -> Dataset:
     """Open a dataset of the user's, checked and described, its large arrays left where they are.
 
-    `path` is a file or a directory; or a graph in memory: PyG's `Data` or `HeteroData`, a `DGLGraph`; or a square
-    sparse matrix of scipy or torch, entry (i, j) of which is the edge i -> j. `format`: ``auto``, or a name in
+    `path` is a file or a directory, or its URL; or a graph in memory: PyG's `Data` or `HeteroData`, a `DGLGraph`; or a
+    square sparse matrix of scipy or torch, entry (i, j) of which is the edge i -> j. `format`: ``auto``, or a name in
     `READERS`. What is larger than the `memory` goes to temporary files: close the dataset when done. `in_place` leaves
     columns of numbers in their parquet files, for readers of ranges (`EdgeData.decode`), where the files' footers say
     what has to be known beforehand. With `edge_ids`, edges that `options` (`ImportOptions`; ``None``: the default) add
@@ -120,13 +125,18 @@ def open_dataset(
     parsed, given, format = ImportOptions.parse(options), given_options(options), format.lower()  # noqa: A001
     format, spec = ALIASES.get(format, format), None  # noqa: A001
     if isinstance(path, (str, os.PathLike)):
-        _is_directory(Path(path))
+        if parsed.cache is None and parsed.cache_size is not None:
+            raise InputError("--cache-size: has no effect without --cache; add it, or leave it out")
+        if not isinstance(path, RemotePath):
+            cache = None if parsed.cache is None else RemoteCache(parsed.cache, parsed.cache_size)
+            path = open_remote(path, cache) if isinstance(path, str) and is_url(path) else Path(path)
+        _is_directory(path)
         if parsed.spec is not None:
             spec = find_spec(str(parsed.spec))
-            path = locate_files(spec, Path(path))
+            path = locate_files(spec, path)
             parsed = ImportOptions.parse({**spec.options, **given})
             format = spec.format if format == "auto" else format  # noqa: A001
-        chosen, path = _choose_format(Path(path), format, parsed), Path(path).absolute()
+        chosen, path = _choose_format(path, format, parsed), path.absolute()
         if ".." in path.parts:  # shorter in messages and records; otherwise symbolic links keep their names
             path = path.resolve()
         source = str(path)
@@ -145,6 +155,9 @@ def open_dataset(
     context.notes.update(format=chosen, source=source, options=given, **({} if spec is None else {"spec": spec.name}))
     try:
         dataset = READERS[chosen].open(path, context) if isinstance(path, Path) else _open_in_memory(path, context)
+        for nodes in dataset.nodes.values():
+            if isinstance(nodes.features, FeatureTable) and isinstance(nodes.features.path, RemotePath):
+                nodes.features = copy_rows(nodes.features, nodes.features.path)
         _apply_options(dataset, context, edge_ids)
     except OtherIdsError:  # what is made dense is no int64
         context.scratch.close()

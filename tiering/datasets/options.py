@@ -12,7 +12,7 @@ from tiering.datasets.table_specs import TableSpec, parse_tables
 from tiering.errors import InputError, quoted
 from tiering.formats.features import FEATURE_DTYPES
 from tiering.text.options import choice, option, parse_options, spell_flag
-from tiering.text.units import parse_size
+from tiering.text.units import parse_bytes, parse_size
 
 T = TypeVar("T")
 Parser = Callable[[Any, str], T]  # from a loose value, and the option's name for messages, to the checked value
@@ -123,7 +123,8 @@ def split_fractions(value: Any, what: str) -> tuple[float, float, float]:
 
 _NO_VALUE: PerType[Any] = PerType()
 _SHAPE, _TABLE, _CHANGE = "Headerless files, labels, splits", "Edge lists and parquet", "Change the edges"
-_RANDOM, _TYPED = "Graphs without features", "Tables of several types"
+_RANDOM, _TYPED, _REMOTE = "Graphs without features", "Tables of several types", "Object stores"
+_PLACES = ("cache", "cache_size", "work_dir")  # options that do not change the graph
 
 
 def _text(value: Any, what: str) -> str:
@@ -239,6 +240,12 @@ class ImportOptions:
         False, "Add each edge reversed; between two types, as relation rev_NAME.", panel=_CHANGE,
         flags=("--reverse-edges", "--add-reverse"))
     deduplicate: bool = option(False, "Keep the first of equal edges.", panel=_CHANGE)
+    cache: str | os.PathLike[str] | None = option(
+        None, "Directory of copies of remote files that cannot be read in place; later imports use them again.", "DIR",
+        panel=_REMOTE, cli=str | None)
+    cache_size: int | None = option(
+        None, "Maximum size of --cache; the copies that were used longest ago are removed.", "SIZE", panel=_REMOTE,
+        cli=str | None, parse=parse_bytes)
     work_dir: str | os.PathLike[str] | None = None  # directory of temporary files
 
     @property
@@ -300,6 +307,8 @@ class ImportKeywords(TypedDict, total=False):
     self_loops: str | None
     reverse_edges: bool
     deduplicate: bool
+    cache: str | os.PathLike[str] | None
+    cache_size: int | str | None
     work_dir: str | os.PathLike[str] | None
     checksum_features: bool  # read feature files whole, and record checksums: an option of the import itself
 
@@ -312,7 +321,7 @@ def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
     return {
         _canonical_name(name, value): value if isinstance(value, (bool, int, float, str)) else _plain(value)
         for name, value in options.items()
-        if value is not None and name != "work_dir" and value != OPTIONS.get(name)
+        if value is not None and name not in _PLACES and value != OPTIONS.get(name)
     }
 
 

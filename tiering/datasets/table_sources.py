@@ -7,6 +7,7 @@ from glob import glob
 from itertools import chain
 from pathlib import Path
 
+from tiering.artifacts.remote_path import open_remote
 from tiering.artifacts.storage import entries
 from tiering.datasets.import_context import RELATION, ImportContext
 from tiering.datasets.options import RAW_OPTIONS, TIME_OPTIONS
@@ -17,6 +18,7 @@ from tiering.datasets.text import read_blocks
 from tiering.datasets.unread import refuse_table_formats
 from tiering.errors import InputError, MissingError
 from tiering.formats.npy_file import read_start
+from tiering.text.arguments import is_url
 from tiering.text.options import spell_flag
 
 Tables = list[tuple[TableSpec, list[TableFile]]]
@@ -51,7 +53,7 @@ def find_tables(path: Path, context: ImportContext) -> tuple[Tables, bool]:
         if any(spec.owner == other.owner for other, _ in tables):
             raise InputError(f"{spec.described}: named twice; give all files of it at once")
         paths = [file for name in spec.files for file in _find_files(name, path)] or own
-        context.known.update(chain(*((one, *one.parents) for one in map(Path.absolute, paths))))
+        context.known.update(chain(*((one, *one.parents) for one in (path.absolute() for path in paths))))
         files = open_parts(paths, spec, context)
         rows_of_nodes = {file.path for other, parts in tables if "id" in other.ends for file in parts}
         for file in files if "src" in spec.ends else ():
@@ -71,8 +73,9 @@ def find_tables(path: Path, context: ImportContext) -> tuple[Tables, bool]:
 
 def _find_files(name: str, source: Path) -> list[Path]:
     """Return the files of a path, a directory of parts, a pattern or several, next to the source or as they are."""
-    for folder in (source if source.is_dir() else source.parent, Path()):
-        path = folder / name
+    several = is_url(name) and "," in name
+    for folder in () if several else (source if source.is_dir() else source.parent, Path()):
+        path = open_remote(name) if is_url(name) else Path(name) if name[:1] == "/" else folder / name
         inside = path.rglob("*") if path.is_dir() else map(Path, glob(str(path)))  # noqa: PTH207 - absolute patterns too
         files = sorted(filter(_is_table, inside)) if path.is_dir() else sorted(inside)
         if path.is_file() or files:

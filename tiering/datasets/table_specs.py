@@ -17,6 +17,7 @@ ROW = "#"
 """Name of the column that numbers the rows of any table: 0, 1, 2..."""
 TIME = "time"  # name of times for which tables name columns of their own
 _PART = re.compile(r"([-_ ]?(header|part)|[-_ ]?\d+)+$", re.IGNORECASE)  # end of the name of a part of a table
+_NAMED = re.compile(r"(.*?):(?!//)(.*)", re.DOTALL)  # files, a colon that is no URL's, and columns
 _NEO4J_ROLES = {"ID": "id", "START_ID": "src", "END_ID": "dst", "TYPE": "type"}
 _NEO4J = re.compile(
     r"(?P<name>[^:]*):(?:(?P<role>ID|START_ID|END_ID|TYPE|LABEL|IGNORE)|[a-z]+(?:\{.*\})?(?:\[\])?)"
@@ -59,8 +60,9 @@ class TableSpec:
             files = columns.pop("file", columns.pop("files", ()))
         else:
             columns, files = {}, as_texts(table)
-        if not columns and len(files) == 1 and not Path(files[0]).exists() and ":" in files[0]:
-            path, _, names = files[0].partition(":")
+        named = None if columns or len(files) != 1 or Path(files[0]).exists() else _NAMED.fullmatch(files[0])
+        if named:
+            path, names = named.groups()
             if names.count(",") + 1 != len(spec.ends):
                 form = "FILE:SRC,DST" if edges else "FILE:ID"
                 raise InputError(f"{what}: {spec.described}: expected {form}, found {quoted(files[0])}")
@@ -122,7 +124,7 @@ def neo4j_tables(headers: Mapping[Path, Sequence[str]]) -> list[TableSpec]:
 
 def graphstorm_tables(path: Path, warn: Callable[[str], None]) -> list[TableSpec]:
     """Return the tables of a configuration of GraphStorm's ``gconstruct``; `warn` of what it does in addition."""
-    document, specs = json.loads(path.read_text()), []
+    document, specs = json.loads(path.read_bytes()), []
     try:
         for entry in [*document.get("nodes", ()), *document["edges"]]:
             edges, features, labels = "relation" in entry, entry.get("features", ()), entry.get("labels", ())

@@ -7,7 +7,7 @@ import gzip
 import re
 import zlib
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -19,7 +19,7 @@ import pyarrow.csv as pa_csv
 from tiering.datasets.import_context import one_line
 from tiering.datasets.name_ids import OtherIdsError
 from tiering.datasets.unread import refuse_unread
-from tiering.errors import InputError, quoted
+from tiering.errors import InputError, TieringError, quoted
 from tiering.formats.npy_file import read_start
 from tiering.text.progress import progress
 
@@ -225,9 +225,11 @@ def find_data(path: Path, start: TextBlock, comments: bytes, strict: bool) -> tu
     return replace(sample, raw=sample.raw[: sample.raw.rfind(b"\n", 0, _SAMPLE_BYTES) + 1] or sample.raw), found
 
 
-def _open(path: Path) -> BinaryIO:
+@contextmanager
+def _open(path: Path) -> Iterator[BinaryIO]:
     packed = read_start(path, 2) == b"\x1f\x8b"
-    return cast(BinaryIO, gzip.open(path, "rb")) if packed else path.open("rb")
+    with path.open("rb") as file:
+        yield cast(BinaryIO, gzip.GzipFile(fileobj=file)) if packed else file
 
 
 def _blocks(file: BinaryIO, path: Path, line: int, syntax: TextSyntax, size: int) -> Iterator[bytes]:
@@ -236,6 +238,8 @@ def _blocks(file: BinaryIO, path: Path, line: int, syntax: TextSyntax, size: int
     while True:
         try:
             data = file.read(size)
+        except TieringError:
+            raise
         except (OSError, EOFError, zlib.error) as error:
             raise InputError(f"{path}: damaged or cut gzip data ({error}); get the file again") from error
         if not data:

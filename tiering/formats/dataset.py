@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from tiering.artifacts.checksum import sampled_digest
 from tiering.artifacts.manifest import External, Relation
+from tiering.artifacts.remote_path import RemotePath
 from tiering.errors import MissingError
 from tiering.formats.features import FeatureTable
 from tiering.formats.names import NameTable
@@ -20,10 +21,11 @@ from tiering.formats.times import GraphTime
 
 
 def fingerprint(path: Path) -> External:
-    """Return a file with its size and a digest of 64 blocks, which notices a change at a bounded cost."""
+    """Return a file with its size and a digest of 64 blocks, or a remote file's state, at a bounded cost."""
     if not path.is_file():
         raise MissingError(f"{path}: no such file")
-    return External(path, path.stat().st_size, sampled_digest(path))
+    digest = path.first_state() if isinstance(path, RemotePath) else sampled_digest(path)
+    return External(path, path.stat().st_size, digest)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from tiering.artifacts.remote_path import as_path
+
 _ENDS = {  # format -> which values are the ends of an edge, where no columns are chosen
     **dict.fromkeys(("mtx", "npz"), "an entry's row is the source, its column the destination"),
     **dict.fromkeys(("igb", "npy", "pyg"), "edge_index holds source, destination"),
@@ -23,8 +25,8 @@ def describe_import(summary: Mapping[str, Any], inputs: Iterable[str]) -> dict[s
     changes = summary["changes"]
     if "format" not in changes:
         return {}
-    source = Path(changes["source"])
-    inside = [path.relative_to(source) for path in map(Path, inputs) if path.is_relative_to(source)]
+    source = as_path(changes["source"])
+    inside = [path.relative_to(source) for path in map(as_path, inputs) if path.is_relative_to(source)]
     names = sorted(str(path) for path in inside if path.parts)
     files = f" ({_listed(names)})" if names else ""
     text, tables = changes.get("text", {}), changes.get("tables", [])

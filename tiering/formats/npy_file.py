@@ -88,7 +88,7 @@ def is_npy(path: Path) -> bool:
 
 def read_start(path: Path, size: int) -> bytes:
     """Return the first bytes of a file."""
-    with storage_errors(path), path.open("rb") as file:
+    with storage_errors(path), path.open("rb", 0) as file:
         return file.read(size)
 
 

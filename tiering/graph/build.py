@@ -15,6 +15,7 @@ from tiering.artifacts.checksum import file_digests, file_state
 from tiering.artifacts.manifest import External, Relation, relation_key, valid_name
 from tiering.artifacts.overlap import refuse_overlap
 from tiering.artifacts.reader import chunks
+from tiering.artifacts.remote_path import RemotePath, as_path
 from tiering.artifacts.storage import AnyArray, open_raw
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import InputError, TieringError
@@ -67,8 +68,10 @@ def build_graph(
     recorded = {"name": dataset.name, "format": dataset.format, **_json(options or {}, "options")}
     inputs = {str(file): seen.digest for file, seen in sorted(dataset.files.items())}
     provenance = {"stage": "import", "options": recorded, "inputs": inputs, "seed": seed}
-    refuse_overlap(Path(out).absolute(), map(Path, inputs))  # files that links in the source lead to
-    states = {file: file_state(Path(file), sampled) for file, sampled in inputs.items()}
+    paths = [as_path(file) for file in inputs]
+    remote = [path for path in paths if isinstance(path, RemotePath)]
+    refuse_overlap(Path(out).absolute(), [path for path in paths if path not in remote])  # where links lead to, too
+    states = {str(path): file_state(path, inputs[str(path)]) for path in paths}
     time = {} if dataset.time is None else {REQUIRES: dataset.time._asdict()}
     identity = {**provenance, "inputs": states, "edge_ids": edge_ids, **time}
     with ArtifactWriter(out, "graph", force=force, identity=identity) as writer:
@@ -82,6 +85,8 @@ def build_graph(
         nodes = {name: _write_nodes(writer, name, data) for name, data in sorted(dataset.nodes.items())}
         _write_features(writer, dataset, plan, workers, checksum=checksum_features)
         _write_names(writer, dataset)
+        for path in remote:
+            path.refuse_change()
         body = {"node_types": nodes, "relations": relations, "changes": _json(dataset.notes, "notes"), **time}
         writer.commit(body, provenance, requires=tuple(time))
     return Graph.open(writer.out)

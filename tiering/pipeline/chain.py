@@ -14,6 +14,7 @@ from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.atomic import OutputDirectory
 from tiering.artifacts.checksum import sampled_digest
 from tiering.artifacts.overlap import lies_in, refuse_foreign
+from tiering.artifacts.remote_path import as_path, open_remote
 from tiering.errors import TieringError
 from tiering.formats.graph import Graph
 from tiering.formats.known_defects import print_defects
@@ -97,10 +98,10 @@ class _Chain:
         """Read a configuration; refuse outputs that overlap what is read, stripe files or the store."""
         config = read_config(Path(path))
         reads = [config.reorder.get("first"), *(config.score.get(name) for name in ("scores", "train", "seed_time"))]
-        if not lies_in(Path(path), config.source):
-            reads.append(config.source)
+        local = [config.source] if isinstance(config.source, Path) else []
+        reads += [source for source in local if not lies_in(Path(path), source)]
         for folder in FOLDERS.values():
-            around = [(config.source, "holds the dataset"), *scratch_of(config.dataset)]
+            around = [*((source, "holds the dataset") for source in local), *scratch_of(config.dataset)]
             replace(shared, out=config.out / folder).check_output(reads, config.layout.folders, around)
         memory = config.memory if shared.memory is None else shared.memory
         return cls(config, replace(shared, memory=memory, checked=True))
@@ -110,7 +111,9 @@ class _Chain:
         config = self.config
 
         def import_identity(found: Graph) -> dict[str, Any]:
-            files = {file: sampled_digest(Path(file)) for file in found.manifest.provenance["inputs"]}
+            if isinstance(config.source, str):
+                open_remote(config.source)
+            files = {file: sampled_digest(as_path(file)) for file in found.manifest.provenance["inputs"]}
             place = replace(self.shared, out=found.path)
             for file in find_new_files(place, config.source, found.manifest, config.dataset):
                 note(f"note: {file} is new, and an import reads it: the graph is made again")

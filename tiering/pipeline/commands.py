@@ -80,7 +80,8 @@ def import_graph(
     Parameters
     ----------
     source
-        File or directory; or a graph in memory: PyG's `Data` or `HeteroData`, or a `DGLGraph`; its features are copied.
+        File or directory, or the URL of one, such as ``s3://bucket/data``, whose features are copied; or a graph in
+        memory: PyG's `Data` or `HeteroData`, or a `DGLGraph`; its features are copied.
         None is needed where `relations` maps ``(source, name, destination)`` to tables, and `nodes` types.
     format
         ``auto``, ``npy``, ``csc``, ``csr``, ``igb``, ``edgelist``, ``mtx``, ``parquet``,

@@ -17,7 +17,7 @@ from tiering.readahead.disks import read_toml
 from tiering.scores.options import AUTO, OPTIONS, SAMPLING
 from tiering.scores.plan import METHODS
 from tiering.scores.request import check_options
-from tiering.text.arguments import check_names, require_local
+from tiering.text.arguments import check_names, is_url, require_local
 from tiering.text.options import options_of
 
 
@@ -25,7 +25,7 @@ from tiering.text.options import options_of
 class ChainConfig:
     """A chain of stages to run, as arguments of their functions; paths are absolute, `out` holds the artifacts."""
 
-    source: Path
+    source: Path | str  # text: a URL
     dataset: dict[str, Any]
     score: dict[str, Any]
     reorder: dict[str, Any]
@@ -42,11 +42,13 @@ def read_config(path: Path) -> ChainConfig:
         score["scores"] = _relative_files(score.pop("from"), base)
     if "first" in reorder:
         reorder["first"] = _relative_files(reorder["first"], base)
+    if "cache" in dataset:
+        dataset["cache"] = base / str(dataset["cache"])
     for name in ("train", "seed_time"):
         if isinstance(score.get(name), str):
             score[name] = _relative_train(score[name], base)
     return ChainConfig(
-        source=base / str(dataset.pop("path")),
+        source=source if is_url(source := str(dataset.pop("path"))) else base / source,
         dataset=dataset,
         score=score,
         reorder=reorder,
@@ -75,7 +77,7 @@ def _sections(path: Path) -> dict[str, dict[str, Any]]:
         _refuse_unknown(path, f"[{name}] key", section, known[name])
         with _section(path, name):
             check_names(section)
-            require_local(**section)
+            require_local(**({**section, "path": ""} if name == "dataset" else section))
     with _section(path, "score"):
         check_options({name: value for name, value in document.get("score", {}).items() if name in OPTIONS})
     with _section(path, "run"):

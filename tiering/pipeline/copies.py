@@ -37,7 +37,6 @@ from tiering.layout.stripe_files import Reader, StripeFiles, folders_apart, rest
 from tiering.memory import parse_memory
 from tiering.pipeline.stage import Pathlike, Threads
 from tiering.run.plan import Estimate, StageEstimate, StepEstimate, base_memory
-from tiering.text.arguments import takes_urls
 from tiering.text.options import choice
 from tiering.text.progress import note, progress
 from tiering.text.units import parse_threads
@@ -385,7 +384,6 @@ def _own_names(folder: RemoteFolder, stored: Mapping[str, int]) -> set[str]:
     return names
 
 
-@takes_urls("source", "destination")
 def copy(
     source: Artifact | Pathlike, destination: Pathlike, *, ssd: Pathlike | Sequence[Pathlike] = (),
     features: bool | None = None, verify: str = "sizes", force: bool = False, threads: Threads = None,

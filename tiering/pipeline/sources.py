@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tiering.artifacts.manifest import Manifest
+from tiering.artifacts.remote_path import RemotePath, as_path
 from tiering.artifacts.storage import nearest_folder
 from tiering.errors import InputError, TieringError
 from tiering.formats.dataset import Dataset
@@ -20,6 +21,7 @@ from tiering.formats.shape import GraphShape
 from tiering.memory import parse_memory
 from tiering.pipeline.stage import Pathlike, StageRun
 from tiering.run.plan import StageEstimate, StepEstimate
+from tiering.text.arguments import is_url
 from tiering.text.progress import note
 
 if TYPE_CHECKING:
@@ -36,13 +38,15 @@ def table_files(options: Mapping[str, Any]) -> list[str]:
 
     parsed = ImportOptions.parse({name: options.get(name) for name in ("relation", "relations", "nodes")})
     names = [name for table in (*parsed.relation, *parsed.nodes) for name in table.files] if parsed.relation else []
-    found = ([] if Path(name).exists() else sorted(chain(*map(glob, name.split(",")))) for name in names)
-    return [file for name, files in zip(names, found, strict=True) for file in files or [name]]
+    found = [[] if Path(name).exists() else sorted(chain(*map(glob, name.split(",")))) for name in names]
+    named = [name.split(",") if is_url(name) else [name] for name in names]
+    return [*chain(*(files or urls for urls, files in zip(named, found, strict=True)))]
 
 
 def scratch_of(options: Mapping[str, Any]) -> list[tuple[Path, str]]:
     """Return the directory of an import's temporary files, if one is given."""
-    return [(Path(options["work_dir"]), "holds temporary files of the command")] if options.get("work_dir") else []
+    uses = {"work_dir": "holds temporary files of the command", "cache": "holds copies of remote files"}
+    return [(Path(options[name]), use) for name, use in uses.items() if options.get(name)]
 
 
 def open_source(
@@ -62,7 +66,7 @@ def import_options(source: Pathlike | Any, **options: Any) -> dict[str, Any]:
 
     name, edge_ids = str(options.pop("format", "auto")), bool(options.pop("edge_ids", False))
     in_hand = not isinstance(source, (str, os.PathLike))
-    path = Path(type(source).__qualname__) if in_hand else Path(source).absolute()
+    path = Path(type(source).__qualname__) if in_hand else as_path(source).absolute()
     of_source = {name: value for name, value in options.items() if name != CHECKSUM_FEATURES}
     return {
         "source": str(path),
@@ -73,20 +77,20 @@ def import_options(source: Pathlike | Any, **options: Any) -> dict[str, Any]:
     }
 
 
-def find_new_files(run: StageRun, source: Path, made: Manifest, options: Mapping[str, Any]) -> list[str]:
+def find_new_files(run: StageRun, source: Pathlike, made: Manifest, options: Mapping[str, Any]) -> list[str]:
     """Return the files that an import of `options` reads now, and did not read when it `made` a graph.
 
     Cost: a listing; where it shows files like those that were read, the dataset is opened.
     """
     read, changes = set(made.provenance["inputs"]), made.changes
     known = read.union(changes.get("ignored_files", ()))
-    folders, suffixes = ({getattr(Path(file), part) for file in read} for part in ("parent", "suffix"))
+    folders, suffixes = ({getattr(as_path(file), part) for file in read} for part in ("parent", "suffix"))
     cheap = changes["format"] not in (*PARSED, "ogb") or changes["format"] == "parquet"
 
     def is_candidate(file: Path) -> bool:
         return file.suffix in {".npy", *suffixes} and (cheap or file.parent in folders) and str(file) not in known
 
-    if not any(map(is_candidate, _data_files(Path(changes["source"])))):
+    if not any(map(is_candidate, _data_files(as_path(changes["source"])))):
         return []
     given = {name: value for name, value in options.items() if name not in ("format", "edge_ids")}
     try:
@@ -100,6 +104,8 @@ def find_new_files(run: StageRun, source: Path, made: Manifest, options: Mapping
 
 def _data_files(path: Path) -> Iterator[Path]:
     """Yield the files under a directory, without hidden ones and those of artifacts."""
+    if isinstance(path, RemotePath):
+        yield from filter(RemotePath.is_file, path.rglob("[!.]*"))
     for folder, folders, files in os.walk(path):
         if "manifest.json" in files:
             folders.clear()
@@ -114,7 +120,7 @@ def plan_source(
     """Plan an import and the sizes of its graph; a published dataset that is missing is sized by its specification."""
     from tiering.datasets.specs import find_spec, make_sized_dataset
 
-    carrier, known = run.planner, options.get("spec") is None or Path(source).exists()
+    carrier, known = run.planner, options.get("spec") is None or as_path(source).exists()
     with (
         open_source(run, source, name, options, in_place=carrier is not None, edge_ids=edge_ids)
         if known

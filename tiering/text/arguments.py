@@ -16,6 +16,12 @@ from tiering.errors import InputError, MissingError, quoted
 F = TypeVar("F", bound=Callable[..., Any])
 _URL, _URL_AS_PATH = re.compile(r"(?:^|[=,])\s*([A-Za-z][\w+.-]*)://"), re.compile(r"^([A-Za-z][\w+.-]+):/")
 _ADDRESSES = ("address", "resources")  # options that are no paths
+_REMOTE = ("source", "relation", "relations", "nodes", "destination")  # inputs that may be remote
+
+
+def is_url(path: str | os.PathLike[str]) -> bool:
+    """Return whether a path is the URL of a remote file system, such as ``s3://bucket/folder``."""
+    return isinstance(path, str) and re.match(r"[A-Za-z][\w+.-]*://", path) is not None
 
 
 def nameable(path: str | os.PathLike[str]) -> bool:
@@ -41,12 +47,12 @@ def require_local(what: str = "a local path", /, **values: Any) -> None:
         if isinstance(value, (list, tuple, Mapping)):
             for one in (*value, *(value.values() if isinstance(value, Mapping) else ())):
                 require_local(what, **{name: one})
-        elif isinstance(value, (str, os.PathLike)) and name not in _ADDRESSES:
+        elif isinstance(value, (str, os.PathLike)) and name not in (_ADDRESSES + _REMOTE * isinstance(value, str)):
             pattern = _URL if isinstance(value, str) else _URL_AS_PATH
             if found := pattern.search(os.fsdecode(value)):
                 raise InputError(
                     f"{name.rstrip('_')}: expected {what}, found scheme {found[1]!r}; only local paths are supported: "
-                    "copy the data with `tiering copy` or mount it, and give its path"
+                    "copy an input to a directory first (`tiering copy URL DIR`), and an output from one afterwards"
                 )
 
 
@@ -58,26 +64,15 @@ def check_working_directory() -> None:
         raise MissingError("working directory: it was removed; change to one that exists") from error
 
 
-def takes_urls(*names: str) -> Callable[[F], F]:
-    """Let parameters of a function be URLs, which `naming_files` refuses otherwise."""
-
-    def mark(function: F) -> F:
-        vars(function)["urls"] = names
-        return function
-
-    return mark
-
-
 def naming_files(function: F) -> F:
     """Wrap a function: its arguments and the working directory are checked first."""
-    parameters, urls = list(signature(function).parameters), vars(function).get("urls", ())
+    parameters = list(signature(function).parameters)
 
     @wraps(function)
     def checked(*args: Any, **named: Any) -> Any:
         check_working_directory()
         check_names(*args, *named.values())
-        given = {**named, **dict(zip(parameters, args, strict=False))}
-        require_local(**{name: value for name, value in given.items() if name not in urls})
+        require_local(**named, **dict(zip(parameters, args, strict=False)))
         return function(*args, **named)
 
     return checked  # type: ignore[return-value]

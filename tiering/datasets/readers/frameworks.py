@@ -6,6 +6,7 @@ PyG's are read without PyG and without running anything (`tiering.formats.torch_
 from __future__ import annotations
 
 import importlib
+import os
 import warnings
 import zipfile
 from collections.abc import Mapping
@@ -45,7 +46,7 @@ def _is_torch_file(path: Path) -> bool:
     if read_start(path, len(OLD_FORMAT)) == OLD_FORMAT:
         return True
     try:
-        with zipfile.ZipFile(path) as archive:
+        with path.open("rb", 0) as file, zipfile.ZipFile(file) as archive:
             return any(name.count("/") == 1 and name.endswith("/data.pkl") for name in archive.namelist())
     except Exception:  # zipfile raises almost anything on what is no archive
         return False
@@ -178,7 +179,7 @@ def _open_dgl(path: Path, context: ImportContext) -> Dataset:
                 "pip install 'tiering[dgl]', or save the arrays with numpy.save and import those"
             ) from error
         try:
-            graphs, labels = dgl.load_graphs(str(path))
+            graphs, labels = dgl.load_graphs(os.fspath(path))
         except Exception as error:
             raise InputError(f"{path}: DGL cannot read it ({one_line(error)}); get the file again") from error
     if len(graphs) != 1:

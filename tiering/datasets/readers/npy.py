@@ -143,9 +143,11 @@ def _open_matrix(path: Path, context: ImportContext) -> Dataset:
 
 
 def _is_matrix(path: Path) -> bool:
+    if path.suffix != ".npz":
+        return False
     try:
-        with zipfile.ZipFile(path) as archive:
-            return path.suffix == ".npz" and {"format.npy", "shape.npy", "data.npy"} <= set(archive.namelist())
+        with path.open("rb", 0) as file, zipfile.ZipFile(file) as archive:
+            return {"format.npy", "shape.npy", "data.npy"} <= set(archive.namelist())
     except (zipfile.BadZipFile, OSError):
         return False
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pa_parquet
 
+from tiering.artifacts.remote_path import RANGE_BYTES, RemotePath, as_path
 from tiering.artifacts.storage import entries, file_exists, is_folder, require_file
 from tiering.datasets import edge_sink
 from tiering.datasets.edge_sink import DTYPES, EdgeSink, check_values
@@ -25,7 +26,7 @@ from tiering.datasets.import_context import CHUNK, Detector, ImportContext, Read
 from tiering.datasets.name_ids import ID_KINDS, OtherIdsError, is_text, whole_ids
 from tiering.datasets.options import COLUMN_OPTIONS, RAW_OPTIONS
 from tiering.datasets.unread import refuse_table_formats
-from tiering.errors import InputError
+from tiering.errors import InputError, TieringError
 from tiering.formats.dataset import Dataset
 from tiering.formats.npy_file import read_start
 from tiering.text.progress import progress
@@ -168,7 +169,7 @@ class ParquetColumn:
             if begin >= last or end <= first:
                 continue
             for row, batch in read_batches(
-                Path(name), [self.column], max(begin - first, 0), min(end, last) - first, rows
+                as_path(name), [self.column], max(begin - first, 0), min(end, last) - first, rows
             ):
                 where = f"{name}: column {self.column}"
                 part = _numbers(batch.column(self.column), where, first + row, self.held).astype(self.dtype, copy=False)
@@ -179,8 +180,11 @@ class ParquetColumn:
 
 def open_file(file: Path) -> Any:
     """Return the file, open; `InputError` if it is damaged."""
+    source, buffer = (file.open("rb", 0), RANGE_BYTES) if isinstance(file, RemotePath) else (file, BUFFER_BYTES)
     try:
-        return pa_parquet.ParquetFile(file, buffer_size=BUFFER_BYTES, page_checksum_verification=True)
+        return pa_parquet.ParquetFile(source, buffer_size=buffer, page_checksum_verification=True)
+    except TieringError:
+        raise
     except _DAMAGES as error:
         what = f"expected a parquet file, found it damaged ({one_line(error)})"
         raise InputError(f"{file}: {what}; get the file again") from error
@@ -212,6 +216,8 @@ def read_batches(
                     row += batch.num_rows
                     if row >= end:
                         break
+            except TieringError:
+                raise
             except _DAMAGES as error:
                 damage = f"row group {group} is damaged ({one_line(error)})"
                 raise InputError(f"{file}: {damage}; get the file again") from error
