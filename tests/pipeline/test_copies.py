@@ -408,3 +408,22 @@ def test_every_version_is_copied(tmp_path, monkeypatch, name):
     copied = tiering.copy(GOLDEN / name, tmp_path / name, features=False)
     assert (tmp_path / name / "manifest.json").read_bytes() == (GOLDEN / name / "manifest.json").read_bytes()
     assert copied.problems("full") == []
+
+
+def test_what_an_earlier_run_stored_is_compared_if_asked(made, s3, monkeypatch):
+    write, target = RemoteFolder.write, f"{s3}/layout"
+
+    def failing(self, name, pieces):
+        if name.endswith("manifest.json"):
+            raise Killed
+        write(self, name, pieces)
+
+    monkeypatch.setattr(RemoteFolder, "write", failing)
+    with pytest.raises(Killed):
+        tiering.copy(made / "layout", target)
+    monkeypatch.setattr(RemoteFolder, "write", write)
+    folder = RemoteFolder(target)
+    original = folder.read("tiers/paper/cpu").copy()
+    folder.write("tiers/paper/cpu", [original[::-1].copy()])
+    tiering.copy(made / "layout", target, verify="full")
+    assert np.array_equal(folder.read("tiers/paper/cpu"), original)
