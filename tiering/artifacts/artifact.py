@@ -16,9 +16,10 @@ from tiering.artifacts.checksum import SAMPLE_BYTES, SAMPLES, num_blocks, sample
 from tiering.artifacts.document import read_manifest
 from tiering.artifacts.manifest import CHECKSUMS, External, Manifest, Problem, error_problems, raise_problems
 from tiering.artifacts.overlap import lies_in
-from tiering.artifacts.remote import is_url, open_directory
+from tiering.artifacts.remote_directory import open_directory
 from tiering.artifacts.storage import OpenDirectory, storage_errors
 from tiering.errors import BusyError, FormatError, InputError, MissingError, StorageError
+from tiering.text.arguments import is_url
 from tiering.text.description import Described, Fields, Part
 from tiering.text.units import format_bytes
 

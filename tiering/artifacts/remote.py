@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import errno
-import os
-import posixpath
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from functools import cached_property
-from pathlib import Path, PurePosixPath
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
-from tiering.artifacts.storage import Bytes, OpenDirectory
+from tiering.artifacts.storage import Bytes
 from tiering.errors import CapabilityError, InputError, MissingError, StorageError
 from tiering.text.arguments import is_url as is_url
 
@@ -62,19 +58,6 @@ class RemoteFolder:
         if not root.strip("/"):
             raise InputError(f"{self.url}: expected a bucket, as in s3://bucket/folder")
         return system, root.rstrip("/")
-
-    @property
-    def name(self) -> str:
-        """The last part of the URL."""
-        return posixpath.basename(self.url)
-
-    @cached_property
-    def parent(self) -> RemoteFolder:
-        """The folder around this one, opened with the same options."""
-        outer: RemoteFolder = object.__new__(RemoteFolder)
-        outer.url, outer._system = posixpath.dirname(self.url), self._system
-        outer._root = posixpath.dirname(self._root)
-        return outer
 
     def join(self, name: str) -> str:
         """Return the URL of a file in the folder, for messages and records."""
@@ -140,58 +123,6 @@ class RemoteFolder:
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}" if name else self._root
-
-
-class _UrlPath(PurePosixPath):
-    """A URL as a path, to which names can be joined."""
-
-    def __str__(self) -> str:
-        return super().__str__().replace(":/", "://", 1)
-
-
-class RemoteDirectory(OpenDirectory):
-    """The directory of an artifact in a remote folder: its files have sizes, and small ones are read whole.
-
-    Cost: the folder is listed once.
-    """
-
-    piece_bytes = 64 << 20
-
-    def __init__(self, folder: RemoteFolder, within: RemoteDirectory | None = None, name: str = "") -> None:
-        self.folder = folder
-        self._files: dict[str, int] = folder.files() if within is None else within._files
-        self.path = cast("Path", _UrlPath(folder.join(name)))
-
-    def inside(self, name: str) -> RemoteDirectory:
-        """Open a directory in this one."""
-        return RemoteDirectory(self.folder, self, self._name(name))
-
-    def open(self, name: str | Path) -> int | None:
-        """Return the size of a file; ``None`` if there is none."""
-        return self._files.get(self._name(name))
-
-    def place(self, name: str | Path) -> str:
-        """Refuse to map a file."""
-        advice = f"run `tiering copy {self.folder.url} DIR`, and use DIR"
-        raise InputError(f"{self.path / name}: the content of a remote file is needed; {advice}")
-
-    def read(self, name: str) -> bytes:
-        """Return the content of a file."""
-        return self.folder.read(self._name(name)).tobytes()
-
-    def reader(self, name: str | Path) -> Callable[[int, int, Bytes], Bytes]:
-        """Return a function that returns bytes [begin, end) of a file; the file is open as long as it is kept."""
-        file, url = self.folder.open(self._name(name)), self.folder.join(self._name(name))
-        return lambda begin, end, memory: read_range(file, url, begin, end)
-
-    def _name(self, name: str | Path) -> str:
-        whole = str(name) if is_url(str(name)) else str(self.path / name)
-        return whole.removeprefix(f"{self.folder.url}/")
-
-
-def open_directory(path: str | os.PathLike[str]) -> OpenDirectory:
-    """Open the directory of an artifact by its path, or by its URL."""
-    return RemoteDirectory(RemoteFolder(path)) if isinstance(path, str) and is_url(path) else OpenDirectory(Path(path))
 
 
 def _metadata(stream: Any) -> dict[bytes, bytes]:

@@ -26,7 +26,8 @@ from tiering.artifacts.file_writer import FileWriter
 from tiering.artifacts.manifest import CHECKSUMS, MOVED, External, FileEntry, Manifest
 from tiering.artifacts.overlap import refuse_overlap
 from tiering.artifacts.reader import prefetch
-from tiering.artifacts.remote import RemoteDirectory, RemoteFolder, is_url, read_range
+from tiering.artifacts.remote import RemoteFolder, read_range
+from tiering.artifacts.remote_directory import RemoteDirectory
 from tiering.artifacts.storage import Bytes, OpenDirectory, aligned_bytes, fsync_directory, require_space, write_durably
 from tiering.artifacts.writer import ArtifactWriter, copied_documents
 from tiering.errors import ExistsError, FormatError, InputError, MissingError, StorageError
@@ -37,6 +38,7 @@ from tiering.layout.stripe_files import Reader, StripeFiles, folders_apart, rest
 from tiering.memory import parse_memory
 from tiering.pipeline.stage import Pathlike, Threads
 from tiering.run.plan import Estimate, StageEstimate, StepEstimate, base_memory
+from tiering.text.arguments import is_url
 from tiering.text.options import choice
 from tiering.text.progress import note, progress
 from tiering.text.units import parse_threads
