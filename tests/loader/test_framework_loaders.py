@@ -154,3 +154,15 @@ def test_negatives_by_mode_amount_or_mapping(kit, build):
         layout.link_loader(negatives="unary", **options)
     with pytest.raises(InputError, match="negatives: expected a mode, an amount or a mapping of both, found True"):
         layout.link_loader(negatives=True, **options)
+
+
+def test_words_of_other_libraries(layout):
+    """A graph in the place of the split, and the other spelling of neighbors."""
+    from torch_geometric.data import Data, HeteroData
+
+    for graph in (Data(), HeteroData()):
+        with pytest.raises(InputError, match=r"found a graph \((Hetero)?Data\); the layout holds the graph: leave it out"):
+            layout.pyg_loader(graph, [5])
+    spelled = layout.pyg_loader("train", num_neighbours=[3, 2], batch_size=4)
+    usual = layout.pyg_loader("train", num_neighbors=[3, 2], batch_size=4)
+    assert next(iter(spelled)).n_id.tolist() == next(iter(usual)).n_id.tolist()

@@ -346,6 +346,12 @@ def test_what_a_store_gives_back(made, tmp_path, s3, monkeypatch):
     def altering(self, name, pieces):
         write(self, name, [np.zeros_like(piece) if name.endswith("cpu") else piece for piece in pieces])
 
+    def cutting(self, name, pieces):
+        write(self, name, [piece[:-1] if name.endswith("cpu") else piece for piece in pieces])
+
+    monkeypatch.setattr(RemoteFolder, "write", cutting)
+    with pytest.raises(StorageError, match=r"tiers/paper/cpu: expected \d+ bytes, found \d+"):
+        tiering.copy(made / "layout", f"{s3}/other")
     monkeypatch.setattr(RemoteFolder, "write", altering)
     with pytest.raises(StorageError, match="returns other bytes"):
         tiering.copy(made / "layout", f"{s3}/other", verify="full")

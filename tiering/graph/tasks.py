@@ -22,6 +22,7 @@ from tiering.artifacts.manifest import id_bytes
 from tiering.artifacts.reader import entry_width, mapped_file, offset_in
 from tiering.artifacts.storage import LINE, AnyArray, Bytes, aligned_bytes
 from tiering.artifacts.writer import ArtifactWriter
+from tiering.formats.dataset import as_lists
 from tiering.formats.graph import relation_folder
 from tiering.formats.shape import value_rows
 from tiering.graph.bucket_sort import Chunk
@@ -119,7 +120,7 @@ def _describe(job: Job, name: str, array: Any, parts: int) -> dict[str, Any]:
     What is no array is a dataclass of JSON types with a method ``read(begin, end)``, such as a column of parquet.
     """
     source = FileArray.of(array) if isinstance(array, np.ndarray) else array
-    if source is None:
+    if source is None or as_lists(array) is not None:
         return {"broadcast": job.broadcast(name, {"values": array}, equal_bounds(array.shape[0], parts)).name}
     return {"class": f"{type(source).__module__}:{type(source).__name__}", **vars(source)}
 

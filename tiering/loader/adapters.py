@@ -261,6 +261,7 @@ _COMMON = {
 }  # fmt: skip
 PYG = {
     **_COMMON,
+    "num_neighbours": Foreign(becomes=lambda counts: {"num_neighbors": counts}),
     "directed": Foreign((True,), "edges are those that were sampled; `pyg_stores` serves the whole graph"),
     "subgraph_type": Foreign(becomes=lambda kind: {"subgraph_type": getattr(kind, "value", kind)}),
     "time_attr": Foreign(becomes=lambda name: {} if name is None else {"time": name}),

@@ -109,6 +109,7 @@ class ForFrameworks(OpenTables):
         words = adopt("pyg_loader", options)
         ids = self._enter_seeds(words, split, input_nodes, "input_nodes")
         input_id = ids if input_id is None else input_id
+        num_neighbors = words.pop("num_neighbors", num_neighbors)
         words |= pyg_sampling(self.graph, num_neighbors, replace, weight_attr, words)
         adapter = partial(PygAdapter, masks=masks, hetero=hetero, input_id=input_id)
         asked = LoaderOptions.of(features, words, call="pyg_loader")
@@ -161,6 +162,7 @@ class ForFrameworks(OpenTables):
         words = adopt("pyg_link_loader", {**options, "neg_sampling": neg_sampling})
         links = find_links(self.graph, edge_label_index)
         links = dataclasses.replace(links, negatives=make_negatives(words.pop("neg_sampling")), time=edge_label_time)
+        num_neighbors = words.pop("num_neighbors", num_neighbors)
         words |= pyg_sampling(self.graph, num_neighbors, replace, weight_attr, words)
         label, input_id = link_labels(links, edge_label), links.input_id if input_id is None else input_id
         adapter = partial(PygAdapter, masks=masks, hetero=hetero, input_id=input_id, edge_label=label)

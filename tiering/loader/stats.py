@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _EXTRACTION = ("disk", "copying", "assembling")  # what the threads that extract batches do, one after the other
 _BACKGROUND = ("sampling", *_EXTRACTION, "conversion")
+_SOURCES = {"ssd": "ssd, buffered", "read": "ssd, read"}  # names in tables: rows of the tier in memory, and from disk
 
 
 @dataclass
@@ -178,7 +179,7 @@ class LoaderStats(Described):
     def describe(self) -> list[Part]:
         """Return tables of the rows by source and of the time by stage, and sums."""
         total, share = sum(self.rows.values()), self.read_per_used
-        rows = [(place, format_count(count), format_share(count, total)) for place, count in self.rows.items()]
+        rows = [(_SOURCES.get(at, at), format_count(n), format_share(n, total)) for at, n in self.rows.items()]
         threads = self.threads | dict.fromkeys(_EXTRACTION, self.threads.get("extraction", 1))
         own = {stage: f"{seconds:.3f}" for stage, seconds in self.seconds.items()}
         of_wall = {**{stage: self.seconds[stage] for stage in ("training", "setup")}, **self.waited}
@@ -189,7 +190,7 @@ class LoaderStats(Described):
         )
         accounted = f"wall time {self.wall:.3f} s, of which {sum(of_wall.values()):.3f} s are accounted for above"
         return [
-            Table("Rows", ("from", "rows", "share"), rows),
+            Table("Rows", ("from", "rows", "fraction"), rows),
             Table("Time", ("spent on", "own seconds", "threads", "of wall time"), times),
             *(amounts, *self.lists_read(), accounted, f"bound by: {self.bound_by}"),
         ]

@@ -194,6 +194,9 @@ class NodeTargets:
     def __init__(self, graph: Graph, options: SeedOptions, sampling: SamplingOptions) -> None:
         self._options, self._sampling = options, sampling
         node_type, split = options.node_type, options.split
+        if any(hasattr(split, name) for name in ("edge_index", "edge_types", "etypes")):
+            found = f"found a graph ({type(split).__name__})"
+            raise InputError(f"split: expected its name, {found}; the layout holds the graph: leave it out")
         if split is not None and not isinstance(split, str):
             raise InputError(
                 f"split: expected its name, found {split!r}; neighbours per hop come second (fanouts=, num_neighbors=)"

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from tiering.artifacts.manifest import Relation
+from tiering.artifacts.manifest import Relation, relation_key
+from tiering.errors import MissingError
 from tiering.loader.batches.tensors import concatenate, tensors_in
 from tiering.loader.options import FeatureSource
 from tiering.loader.targets import Plan
@@ -45,6 +46,25 @@ class Block:
     def num_edges(self) -> int:
         """Edges of all relations."""
         return sum(int(edges.shape[1]) for edges in self.edge_index.values())
+
+
+    def to_scipy(self, relation: Relation | None = None) -> Any:
+        """Return a relation's edges as a ``scipy.sparse.csc_array`` of shape (sources, destinations), in host memory.
+
+        Entry (i, j) is the edge from source i to destination j: its weight, by default 1, float32; several edges of
+        two nodes add up. The relation can be left out if the block has one.
+        """
+        from scipy.sparse import csc_array
+
+        if relation is None and len(self.edge_index) == 1:
+            relation = next(iter(self.edge_index))
+        if relation not in self.edge_index:
+            known = ", ".join(map(relation_key, self.edge_index)) or "none"
+            raise MissingError(f"to_scipy: expected one of the block's relations ({known}), found {relation!r}")
+        rows, columns = self.edge_index[relation].cpu().numpy()
+        weights = self.edge_weight.get(relation)
+        data = np.ones(rows.size, np.float32) if weights is None else weights.cpu().numpy()
+        return csc_array((data, (rows, columns)), shape=(self.num_src[relation[0]], self.num_dst[relation[2]]))
 
 
 @dataclass(frozen=True)

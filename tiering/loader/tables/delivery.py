@@ -38,8 +38,9 @@ class Delivery:
             if dtype == of_source:
                 return cls(dtype, entry.row_bytes)
             if of_source not in DELIVERED or dtype not in DELIVERED:
+                known = ", ".join(DELIVERED if of_source in DELIVERED else [of_source])
                 raise InputError(
-                    f"{what}: dtype: rows of {entry.dim} x {of_source} are delivered as they are, found {dtype!r}; "
+                    f"{what}: dtype: rows of {entry.dim} x {of_source} can be delivered as {known}, found {dtype!r}; "
                     "leave dtype out, or make the layout with --dtype"
                 )
             codec = CODECS[of_source](entry.dim)
