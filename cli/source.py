@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Annotated
 
+from typer import Argument, Option
+
 from tiering.datasets.generated import Recipe, generate_dataset
 from tiering.datasets.open import READERS
 from tiering.datasets.options import ImportOptions
@@ -13,7 +15,7 @@ from tiering.run.options import ClusterOptions
 from tiering.text.description import Table
 from tiering.text.units import format_bytes, format_count
 
-from .options import Call, Common, Group, Out, argument, flag, takes
+from .options import Call, Common, Group, Out, takes
 from .output import print_result
 
 _FORMATS = f"auto, {', '.join(READERS)}."
@@ -23,11 +25,13 @@ _FORMATS = f"auto, {', '.join(READERS)}."
 def import_command(
     call: Call,
     out: Out,
-    source: Annotated[Path | None, argument("SRC", "Dataset: a directory or file; not needed with --relation.")] = None,
-    format_: Annotated[str, flag(_FORMATS, "--format", metavar="NAME", default=True)] = "auto",
-    edge_ids: Annotated[bool, flag("Keep each edge's position in SRC: 8 bytes each.", "--edge-ids")] = False,
+    source: Annotated[
+        Path | None, Argument(metavar="SRC", help="Dataset: a directory or file; not needed with --relation.")
+    ] = None,
+    format_: Annotated[str, Option("--format", help=_FORMATS, metavar="NAME")] = "auto",
+    edge_ids: Annotated[bool, Option("--edge-ids", help="Keep each edge's position in SRC: 8 bytes each.")] = False,
     checksum_features: Annotated[
-        bool, flag("Read feature files whole, to notice any damage later.", "--checksum-features")
+        bool, Option("--checksum-features", help="Read feature files whole, to notice any damage later.")
     ] = False,
 ) -> None:
     """Import a dataset as a graph: adjacency by destination, labels, splits. Features stay where they are."""
@@ -38,7 +42,7 @@ def import_command(
 
 
 @takes(Group(Recipe), Group(Common, ("force", "json")))
-def generate_command(call: Call, out: Annotated[Path, argument("OUT", "Directory to create.")]) -> None:
+def generate_command(call: Call, out: Annotated[Path, Argument(metavar="OUT", help="Directory to create.")]) -> None:
     """Generate a dataset in IGB's format: power-law communities, labels that a GNN finds and an MLP does not."""
     sizes = {"nodes": call.nodes, "edges": call.edges, **call.collect(Recipe)}
     made = generate_dataset(out, force=call.force, **sizes)
