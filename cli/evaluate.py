@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,38 +14,31 @@ from tiering.sampling.options import SamplingOptions
 from tiering.text.options import options_of
 from tiering.text.units import parse_bytes, parse_threads
 
-from .options import Call, Common, GraphArgument, Group, Seed, SeedTime, Train, takes
+from .options import Call, Common, GraphArgument, Seed, SeedTime, Train, group, takes
 from .output import note, print_json, print_parts, print_result
 
 _FANOUTS = options_of(SamplingOptions)["fanouts"]
+_tier = partial(Option, metavar="SIZE", rich_help_panel=TIERS)
 
 
 @takes(
-    Group(EvaluationOptions),
-    Group(SamplingOptions, tuple(name for name in options_of(SamplingOptions) if name != "fanouts")),
-    Group(Common, ("threads", "memory", "no_verify", "json")),
+    group(EvaluationOptions),
+    group(SamplingOptions, *(name for name in options_of(SamplingOptions) if name != "fanouts")),
+    group(Common, "threads", "memory", "no_verify", "json"),
 )
 def evaluate_command(
     call: Call,
     graph: GraphArgument,
-    scores: Annotated[
-        list[Path] | None, Option("--scores", "-s", help="Scores to evaluate; repeatable.", metavar="S")
-    ] = None,
+    scores: Annotated[list[Path] | None, Option("--scores", "-s", help="Scores; repeatable.", metavar="S")] = None,
     fanouts: Annotated[
         list[str] | None, Option(help=f"{_FANOUTS.help} Repeatable. Default: 10,10,10.", metavar="N,N,..")
     ] = None,
     train: Train = None,
     seed_time: SeedTime = None,
-    gpu: Annotated[
-        str | None, Option(help="Rows every GPU holds: 8GiB, 5%.", metavar="SIZE", rich_help_panel=TIERS)
-    ] = None,
-    peer: Annotated[
-        str | None, Option(help="Rows spread over P GPUs: 4x8GiB.", metavar="PxSIZE", rich_help_panel=TIERS)
-    ] = None,
-    cpu: Annotated[
-        str | None, Option(help="Rows in host memory: 64GiB, 20%.", metavar="SIZE", rich_help_panel=TIERS)
-    ] = None,
-    ssd: Annotated[bool, Option("--ssd", help="The rest lies on SSD.", rich_help_panel=TIERS)] = False,
+    gpu: Annotated[str | None, _tier(help="Rows every GPU holds: 8GiB, 5%.")] = None,
+    peer: Annotated[str | None, _tier(help="Rows spread over P GPUs: 4x8GiB.", metavar="PxSIZE")] = None,
+    cpu: Annotated[str | None, _tier(help="Rows in host memory: 64GiB, 20%.")] = None,
+    ssd: Annotated[bool, _tier("--ssd", help="The rest lies on SSD.")] = False,
     seed: Seed = 0,
     plot: Annotated[Path | None, Option(help="Draw the curves.", metavar="FILE.png")] = None,
 ) -> None:
@@ -104,7 +98,7 @@ def parse_row_bytes(text: str) -> int | dict[str, int]:
     return {name.strip(): parse_bytes(size, f"--row-bytes {name.strip()}") for name, _, size in pairs}
 
 
-@takes(Group(PlanOptions), Group(SamplingOptions), Group(Common, ("threads", "memory", "no_verify", "json")))
+@takes(group(PlanOptions), group(SamplingOptions), group(Common, "threads", "memory", "no_verify", "json"))
 def plan_command(
     call: Call,
     graph: GraphArgument,

@@ -16,7 +16,7 @@ from tiering.run.options import ClusterOptions
 from tiering.text.description import Fields, Part, Table
 from tiering.text.units import format_bytes, format_count, parse_bytes, parse_size
 
-from .options import Call, Common, Group, takes
+from .options import Call, Common, group, takes
 from .output import print_artifact, print_estimate, print_result
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _LOOKED_AT = {
 }
 
 
-@takes(Group(ClusterOptions), Group(Common, ("threads", "json")), remote=("path",))
+@takes(group(ClusterOptions), group(Common, "threads", "json"), remote=("path",))
 def check_command(
     call: Call,
     path: Annotated[
@@ -71,7 +71,7 @@ def check_command(
         raise click.exceptions.Exit(1)
 
 
-@takes(Group(Common, ("json",)), remote=("path",))
+@takes(group(Common, "json"), remote=("path",))
 def info_command(
     call: Call,
     path: Annotated[
@@ -101,12 +101,10 @@ def info_command(
     print_result(call.json, {**document, "build": built}, Fields({**document, **built}))
 
 
-@takes(Group(Common, ("threads", "force", "dry_run", "json")), remote=("source", "destination"))
+@takes(group(Common, "threads", "force", "dry_run", "json"), remote=("source", "destination"))
 def copy_command(
     call: Call,
-    source: Annotated[
-        str | None, Argument(metavar="SRC", help="Any artifact: a directory, or a URL: s3://BUCKET/DIR.")
-    ] = None,
+    source: Annotated[str | None, Argument(metavar="SRC", help="Any artifact, or its URL: s3://BUCKET/DIR.")] = None,
     destination: Annotated[str | None, Argument(metavar="DST", help="Directory to write, or a URL.")] = None,
     ssd: Annotated[
         list[Path] | None, Option(help="Directory for stripe files, one for each SSD; repeatable.", metavar="DIR")
@@ -146,12 +144,10 @@ def copy_command(
     print_result(call.json, about, Fields(shown))
 
 
-@takes(Group(Common, ("json",)))
+@takes(group(Common, "json"))
 def doctor_command(
     call: Call,
-    ssd: Annotated[
-        list[Path] | None, Option(help="Measure the disk of this directory; repeatable.", metavar="DIR")
-    ] = None,
+    ssd: Annotated[list[Path] | None, Option(help="Directory of a disk to measure; repeatable.", metavar="DIR")] = None,
     size: Annotated[
         str, Option(help="File written to each --ssd for a while; a fourth of what is free.", metavar="SIZE")
     ] = "1GiB",
@@ -171,7 +167,7 @@ def doctor_command(
         raise error
 
 
-@takes(Group(Common, ("json",)))
+@takes(group(Common, "json"))
 def datasets_command(
     call: Call,
     name: Annotated[str | None, Argument(metavar="NAME", help="One of them, or the TOML file of another.")] = None,
@@ -240,7 +236,7 @@ def _describe(source: DatasetSpec) -> tuple[Part, ...]:
     )
 
 
-@takes(Group(Common, ("json",)))
+@takes(group(Common, "json"))
 def report_command(
     call: Call,
     sources: Annotated[

@@ -6,6 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, fields
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
 
@@ -22,6 +23,7 @@ from tiering.text.units import parse_threads
 from .output import print_artifact, print_estimate
 from .parameters import COMMON, Text
 
+_KEYWORD = inspect.Parameter.KEYWORD_ONLY
 MEMORY = Option("Memory to stay within, such as 8GiB or 50%; page cache is free.", "SIZE|auto", COMMON)
 
 
@@ -58,21 +60,14 @@ SeedTime = Annotated[
 GraphArgument = Annotated[Path, typer.Argument(metavar="G", help="Graph.")]
 
 
-@dataclass(frozen=True)
-class Group:
-    """Options of a table that a command has: all, or those named."""
-
-    table: type
-    names: tuple[str, ...] = ()
-
-    def parameters(self) -> list[inspect.Parameter]:
-        """Return the options of the table as parameters of a function."""
-        known = options_of(self.table)
-        chosen = [field for field in fields(self.table) if field.name in (self.names or known)]
-        # Only types that are the command line's too: others may need modules that take time to load.
-        plain = {"__annotations__": {f.name: f.type for f in chosen if known[f.name].cli is None}}
-        kinds = get_type_hints(type("Plain", (), plain), vars(sys.modules[self.table.__module__]))
-        return [_parameter(field, kinds.get(field.name), known[field.name]) for field in chosen]
+def group(table: type, *names: str) -> list[inspect.Parameter]:
+    """Return the options of a table that a command has, all or those named, as parameters of a function."""
+    known = options_of(table)
+    chosen = [field for field in fields(table) if field.name in (names or known)]
+    # Only types that are the command line's too: others may need modules that take time to load.
+    plain = {"__annotations__": {f.name: f.type for f in chosen if known[f.name].cli is None}}
+    kinds = get_type_hints(type("Plain", (), plain), vars(sys.modules[table.__module__]))
+    return [_parameter(field, kinds.get(field.name), known[field.name]) for field in chosen]
 
 
 def _parameter(field: Field[Any], kind: Any, entry: Option) -> inspect.Parameter:
@@ -85,9 +80,7 @@ def _parameter(field: Field[Any], kind: Any, entry: Option) -> inspect.Parameter
         rich_help_panel=entry.panel, click_type=Text(entry.metavar, entry.parse) if plain is str else None,
         callback=parse_threads if field.name == "threads" else None,
     )  # fmt: skip
-    return inspect.Parameter(
-        field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info]
-    )
+    return inspect.Parameter(field.name, _KEYWORD, default=default, annotation=Annotated[kind, info])
 
 
 class Call:
@@ -136,10 +129,12 @@ class Call:
         return artifact
 
 
-STAGE = (Group(ClusterOptions), Group(Common))  # options of a command that runs a stage
+STAGE = (group(ClusterOptions), group(Common))  # options of a command that runs a stage
 
 
-def takes(*groups: Group, remote: tuple[str, ...] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def takes(
+    *groups: list[inspect.Parameter], remote: tuple[str, ...] = ()
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a function the options of groups, as attributes of the `Call` it gets, next to its own parameters.
 
     Parameters in `remote` may be URLs.
@@ -155,9 +150,8 @@ def takes(*groups: Group, remote: tuple[str, ...] = ()) -> Callable[[Callable[..
             require_local(**{name: value for name, value in values.items() if name not in remote})
             function(Call(context, values), **{parameter.name: values.pop(parameter.name) for parameter in own})
 
-        parameters = [*own, *(parameter for group in groups for parameter in group.parameters())]
-        keywords = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
-        vars(run)["__signature__"] = inspect.Signature(keywords)
+        parameters = [p.replace(kind=_KEYWORD) for p in chain(own, *groups)]
+        vars(run)["__signature__"] = inspect.Signature(parameters)
         run.__doc__ = function.__doc__
         return run
 

@@ -15,13 +15,13 @@ from tiering.run.options import ClusterOptions
 from tiering.text.description import Table
 from tiering.text.units import format_bytes, format_count
 
-from .options import Call, Common, Group, Out, takes
+from .options import Call, Common, Out, group, takes
 from .output import print_result
 
 _FORMATS = f"auto, {', '.join(READERS)}."
 
 
-@takes(Group(ImportOptions), Group(ClusterOptions), Group(Common, ("memory", "threads", "force", "dry_run", "json")))
+@takes(group(ImportOptions), group(ClusterOptions), group(Common, "memory", "threads", "force", "dry_run", "json"))
 def import_command(
     call: Call,
     out: Out,
@@ -41,7 +41,7 @@ def import_command(
     call.run_stage("estimate_import", "import_graph", source, out, format=format_, edge_ids=edge_ids, **options)
 
 
-@takes(Group(Recipe), Group(Common, ("force", "json")))
+@takes(group(Recipe), group(Common, "force", "json"))
 def generate_command(call: Call, out: Annotated[Path, Argument(metavar="OUT", help="Directory to create.")]) -> None:
     """Generate a dataset in IGB's format: power-law communities, labels that a GNN finds and an MLP does not."""
     sizes = {"nodes": call.nodes, "edges": call.edges, **call.collect(Recipe)}

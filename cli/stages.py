@@ -14,7 +14,7 @@ from tiering.scores.options import AUTO, AUTO_HELP, HELP, ScoreOptions
 from tiering.text.description import Table
 from tiering.text.units import format_seconds
 
-from .options import MEMORY, STAGE, Call, Common, GraphArgument, Group, Out, Seed, SeedTime, Train, takes
+from .options import MEMORY, STAGE, Call, Common, GraphArgument, Out, Seed, SeedTime, Train, group, takes
 from .output import print_estimate, print_result
 
 _METHOD = " ".join(f"{name}: {text}" for name, text in HELP.items()) + f" {AUTO}: {AUTO_HELP}"
@@ -28,7 +28,7 @@ _FIRST = (
 )
 
 
-@takes(Group(SamplingOptions), Group(ScoreOptions), *STAGE)
+@takes(group(SamplingOptions), group(ScoreOptions), *STAGE)
 def score_command(
     call: Call,
     graph: GraphArgument,
@@ -64,7 +64,7 @@ def reorder_command(
     call.run_stage("estimate_reorder", "reorder_graph", graph, scores, out, **asked)
 
 
-@takes(Group(LayoutOptions), Group(SamplingOptions, BATCHES), *STAGE)
+@takes(group(LayoutOptions), group(SamplingOptions, *BATCHES), *STAGE)
 def layout_command(
     call: Call,
     reordered: Annotated[Path, Argument(metavar="R", help="Reordered graph.")],
@@ -83,14 +83,12 @@ def layout_command(
     call.run_stage("estimate_layout", "layout", reordered, out, scores=scores, **options)
 
 
-@takes(Group(Common))
+@takes(group(Common))
 def export_command(
     call: Call,
     layout: Annotated[Path, Argument(metavar="L", help="Layout; or a graph, reordered or not; or embeddings.")],
     out: Annotated[Path, Option("--out", "-o", help="Directory to write.", metavar="DIR")],
-    original_order: Annotated[
-        bool, Option("--original-order", help="Nodes have the ids of the source, not their ranks.")
-    ] = False,
+    original_order: Annotated[bool, Option("--original-order", help="Nodes have the source's ids, not ranks.")] = False,
     stored: Annotated[
         bool, Option("--stored", help="Rows that a codec stored as they are, with its parameters, not decoded.")
     ] = False,
@@ -99,7 +97,7 @@ def export_command(
     call.run_stage("estimate_export", "export_layout", layout, out, original_order=original_order, stored=stored)
 
 
-@takes(Group(ClusterOptions), Group(Common, ("threads", "no_verify", "dry_run", "json")))
+@takes(group(ClusterOptions), group(Common, "threads", "no_verify", "dry_run", "json"))
 def run_command(
     call: Call,
     config: Annotated[Path, Argument(metavar="CONFIG.toml", help="What to run.")],

@@ -13,13 +13,13 @@ from tiering.errors import InputError
 from tiering.loader.options import MemoryOptions, PipelineOptions, ReadOptions, SeedOptions
 from tiering.sampling.options import SamplingOptions
 
-from .options import Call, Common, Group, Seed, Train, takes
+from .options import Call, Common, Seed, Train, group, takes
 from .output import print_json, print_parts
 
 _TABLES = (SeedOptions, MemoryOptions, ReadOptions, PipelineOptions, SamplingOptions)
 
 
-@takes(*map(Group, _TABLES), Group(Common, ("json",)))
+@takes(*map(group, _TABLES), group(Common, "json"))
 def trace_command(
     call: Call,
     layout: Annotated[Path, Argument(metavar="LAYOUT", help="Layout.")],
