@@ -116,9 +116,10 @@ def plan_tiers(
     unplaced = sum((table.rows - end) * table.row_bytes for table, end in zip(tables, ends[-1], strict=True))
     if unplaced and not capacities.ssd:
         if strict or capacities.room(total) < total:
+            sizes = (size.text for size in (capacities.gpu, capacities.peer, capacities.cpu) if size is not None)
             raise InputError(
                 f"{format_bytes(unplaced)} of {format_bytes(total)} feature data have no tier; "
-                "give --ssd DIR, or --cpu auto to keep the rest in host memory"
+                f"give --ssd DIR, or --cpu auto to keep the rest in host memory{''.join(map(ask_percent, sizes))}"
             )
         ends[-1] = everything
     if capacities.ssd and total and not unplaced and strict:
