@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import click
+import typer
+from typer.core import TyperGroup
 
 from tiering.errors import InputError
 from tiering.version import __version__
 
-from .parameters import OPTIONS, write_sections
+from .parameters import OPTIONS, Command, write_sections
 
 GRAPHS, TIERS, INSPECT = "Get a graph", "Prepare tiers", "Look and measure"
 COMMANDS = {
@@ -36,6 +38,13 @@ COMMANDS = {
     "report": ("look", INSPECT, "Write one HTML page: what was chosen, what it brings, how it was made."),
 }
 """Module, group and summary of each command; the function is ``NAME_command``."""
+_EXIT_CODES = {
+    "0": "Done.",
+    "1": "An error that the message explains, or problems that `tiering check` found.",
+    "2": "Wrong usage.",
+    "70": "A bug in tiering.",
+    "128 + N": "Stopped by signal N: 129 SIGHUP, 130 Ctrl-C, 141 standard output closed, 143 SIGTERM.",
+}
 _SHELLS = {
     "bash": ("~/.local/share/tiering/completion.bash", "~/.bashrc", ". {file}"),
     "zsh": ("~/.local/share/tiering/completion.zsh", "~/.zshrc", "autoload -Uz compinit && compinit; . {file}"),
@@ -50,7 +59,7 @@ Each step reads directories and writes one; it is complete or not there at all. 
 """
 
 
-class Commands(click.Group):
+class Commands(TyperGroup):
     """The commands, each loaded when it is run: its tables of options load what they belong to."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -65,8 +74,10 @@ class Commands(click.Group):
             alike = get_close_matches(name, COMMANDS, 1) or get_close_matches(name.lower(), COMMANDS, 1)
             hint = f"; did you mean {alike[0]!r}?" if alike else ""
             raise click.UsageError(f"No such command {name!r}{hint}", ctx)
-        command: click.Command = getattr(import_module(f".{COMMANDS[name][0]}", __package__), f"{name}_command")
-        return command
+        function = getattr(import_module(f".{COMMANDS[name][0]}", __package__), f"{name}_command")
+        app = typer.Typer(add_completion=False, rich_markup_mode=None)
+        app.command(name, cls=Command)(function)
+        return typer.main.get_command(app)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the words before the command; ``help`` is a command that is the same as ``--help`` after another."""
@@ -76,11 +87,12 @@ class Commands(click.Group):
         return super().parse_args(ctx, [*args[1:2], "--help"] if args[:1] == ["help"] else args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options, then the commands by group."""
+        """Write the options, the commands by group, and the exit codes."""
         records = (parameter.get_help_record(ctx) for parameter in self.get_params(ctx))
         sections = {OPTIONS: [record for record in records if record is not None]}
         for name, (_, panel, summary) in COMMANDS.items():
             sections.setdefault(panel, []).append((name, summary))
+        sections["Exit codes"] = list(_EXIT_CODES.items())
         write_sections(formatter, sections)
 
 
@@ -118,7 +130,7 @@ def _eager(*names: str, text: str, callback: Callable[..., None], **settings: An
 
 
 commands = Commands(
-    "tiering", help=_HELP, callback=lambda debug: None,
+    name="tiering", help=_HELP, rich_markup_mode=None, callback=lambda debug: None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Environment: TIERING_DEBUG=1 shows the traceback of an error, like --debug.",
     params=[

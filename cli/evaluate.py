@@ -3,42 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
+
+from typer import Option
 
 from tiering.evaluation.options import TIERS, EvaluationOptions, PlanOptions
 from tiering.sampling.options import SamplingOptions
 from tiering.text.options import options_of
 from tiering.text.units import parse_bytes, parse_threads
 
-from .options import Call, Common, GraphArgument, Group, Seed, SeedTime, Train, flag, takes
+from .options import Call, Common, GraphArgument, Seed, SeedTime, Train, group, takes
 from .output import note, print_json, print_parts, print_result
 
 _FANOUTS = options_of(SamplingOptions)["fanouts"]
+_tier = partial(Option, metavar="SIZE", rich_help_panel=TIERS)
 
 
 @takes(
-    Group(EvaluationOptions),
-    Group(SamplingOptions, tuple(name for name in options_of(SamplingOptions) if name != "fanouts")),
-    Group(Common, ("threads", "memory", "no_verify", "json")),
+    group(EvaluationOptions),
+    group(SamplingOptions, *(name for name in options_of(SamplingOptions) if name != "fanouts")),
+    group(Common, "threads", "memory", "no_verify", "json"),
 )
 def evaluate_command(
     call: Call,
     graph: GraphArgument,
-    scores: Annotated[list[Path] | None, flag("Scores to evaluate; repeatable.", "--scores", "-s", metavar="S")] = None,
+    scores: Annotated[list[Path] | None, Option("--scores", "-s", help="Scores; repeatable.", metavar="S")] = None,
     fanouts: Annotated[
-        list[str] | None, flag(f"{_FANOUTS.help} Repeatable. Default: 10,10,10.", "--fanouts", metavar="N,N,..")
+        list[str] | None, Option(help=f"{_FANOUTS.help} Repeatable. Default: 10,10,10.", metavar="N,N,..")
     ] = None,
     train: Train = None,
     seed_time: SeedTime = None,
-    gpu: Annotated[str | None, flag("Rows every GPU holds: 8GiB, 5%.", "--gpu", metavar="SIZE", panel=TIERS)] = None,
-    peer: Annotated[
-        str | None, flag("Rows spread over P GPUs: 4x8GiB.", "--peer", metavar="PxSIZE", panel=TIERS)
-    ] = None,
-    cpu: Annotated[str | None, flag("Rows in host memory: 64GiB, 20%.", "--cpu", metavar="SIZE", panel=TIERS)] = None,
-    ssd: Annotated[bool, flag("The rest lies on SSD.", "--ssd", panel=TIERS)] = False,
+    gpu: Annotated[str | None, _tier(help="Rows every GPU holds: 8GiB, 5%.")] = None,
+    peer: Annotated[str | None, _tier(help="Rows spread over P GPUs: 4x8GiB.", metavar="PxSIZE")] = None,
+    cpu: Annotated[str | None, _tier(help="Rows in host memory: 64GiB, 20%.")] = None,
+    ssd: Annotated[bool, _tier("--ssd", help="The rest lies on SSD.")] = False,
     seed: Seed = 0,
-    plot: Annotated[Path | None, flag("Draw the curves.", "--plot", metavar="FILE.png")] = None,
+    plot: Annotated[Path | None, Option(help="Draw the curves.", metavar="FILE.png")] = None,
 ) -> None:
     """Count the reads of sampled epochs that a cache of 1 to 40 % would serve, filled by each score.
 
@@ -96,20 +98,21 @@ def parse_row_bytes(text: str) -> int | dict[str, int]:
     return {name.strip(): parse_bytes(size, f"--row-bytes {name.strip()}") for name, _, size in pairs}
 
 
-@takes(Group(PlanOptions), Group(SamplingOptions), Group(Common, ("threads", "memory", "no_verify", "json")))
+@takes(group(PlanOptions), group(SamplingOptions), group(Common, "threads", "memory", "no_verify", "json"))
 def plan_command(
     call: Call,
     graph: GraphArgument,
     scores: Annotated[
-        Path | None, flag("Scores to order the rows by. Default: the graph's order, or out-degree.", metavar="S")
+        Path | None, Option(help="Scores to order the rows by. Default: the graph's order, or out-degree.", metavar="S")
     ] = None,
     train: Train = None,
     seed_time: SeedTime = None,
     row_bytes: Annotated[
-        str | None, flag("Bytes of a row of types without features, as of evaluate.", metavar="SIZE|TYPE=SIZE,..")
+        str | None,
+        Option(help="Bytes of a row of types without features, as of evaluate.", metavar="SIZE|TYPE=SIZE,.."),
     ] = None,
     seed: Seed = 0,
-    plot: Annotated[Path | None, flag("Draw seconds by memory.", "--plot", metavar="FILE.png")] = None,
+    plot: Annotated[Path | None, Option(help="Draw seconds by memory.", metavar="FILE.png")] = None,
 ) -> None:
     """Predict seconds of I/O, bytes and hit rate of an epoch, for sizes of memory, disks and stored dtypes."""
     from tiering.pipeline import plan_epochs

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import click
+from typer import Argument, Option
 
 from tiering import __version__
 from tiering.errors import InputError
@@ -15,7 +16,7 @@ from tiering.run.options import ClusterOptions
 from tiering.text.description import Fields, Part, Table
 from tiering.text.units import format_bytes, format_count, parse_bytes, parse_size
 
-from .options import Call, Common, Group, argument, flag, takes
+from .options import Call, Common, group, takes
 from .output import print_artifact, print_estimate, print_result
 
 if TYPE_CHECKING:
@@ -30,15 +31,15 @@ _LOOKED_AT = {
 }
 
 
-@takes(Group(ClusterOptions), Group(Common, ("threads", "json")), remote=("path",))
+@takes(group(ClusterOptions), group(Common, "threads", "json"), remote=("path",))
 def check_command(
     call: Call,
-    path: Annotated[str, argument("PATH", "Any artifact; of one in an object store, manifests and sizes are checked.")],
-    full: Annotated[
-        bool, flag("Read everything: checksums, every edge, files referred to.", "--full", default=True)
-    ] = False,
+    path: Annotated[
+        str, Argument(metavar="PATH", help="Any artifact; of one in an object store, manifests and sizes are checked.")
+    ],
+    full: Annotated[bool, Option("--full", help="Read everything: checksums, every edge, files referred to.")] = False,
     sample: Annotated[
-        str, flag("With --full: blocks of 64 MiB to compare, such as 1%.", metavar="SHARE", default=True)
+        str, Option(help="With --full: blocks of 64 MiB to compare, such as 1%.", metavar="SHARE")
     ] = "100%",
 ) -> None:
     """Print every problem of an artifact and of those inside it. Exit code 1 if there is any."""
@@ -70,11 +71,13 @@ def check_command(
         raise click.exceptions.Exit(1)
 
 
-@takes(Group(Common, ("json",)), remote=("path",))
+@takes(group(Common, "json"), remote=("path",))
 def info_command(
     call: Call,
-    path: Annotated[str | None, argument("[PATH]", "Any artifact; also a URL such as s3://BUCKET/DIR.")] = None,
-    build: Annotated[bool, flag("How the native part was built, what it found.", "--build")] = False,
+    path: Annotated[
+        str | None, Argument(metavar="PATH", help="Any artifact; also a URL such as s3://BUCKET/DIR.")
+    ] = None,
+    build: Annotated[bool, Option("--build", help="How the native part was built, what it found.")] = False,
 ) -> None:
     """Say what an artifact is; without PATH, or with --build, what this installation is."""
     if path is not None and not build:
@@ -98,22 +101,22 @@ def info_command(
     print_result(call.json, {**document, "build": built}, Fields({**document, **built}))
 
 
-@takes(Group(Common, ("threads", "force", "dry_run", "json")))
+@takes(group(Common, "threads", "force", "dry_run", "json"))
 def copy_command(
     call: Call,
-    source: Annotated[str | None, argument("[SRC]", "Any artifact: a directory, or a URL: s3://BUCKET/DIR.")] = None,
-    destination: Annotated[str | None, argument("[DST]", "Directory to write, or a URL.")] = None,
+    source: Annotated[str | None, Argument(metavar="SRC", help="Any artifact, or its URL: s3://BUCKET/DIR.")] = None,
+    destination: Annotated[str | None, Argument(metavar="DST", help="Directory to write, or a URL.")] = None,
     ssd: Annotated[
-        list[Path] | None, flag("Directory for stripe files, one for each SSD; repeatable.", "--ssd", metavar="DIR")
+        list[Path] | None, Option(help="Directory for stripe files, one for each SSD; repeatable.", metavar="DIR")
     ] = None,
     features: Annotated[
-        bool, flag("Copy the feature tables of a layout's graph, too; other graphs' always come.", "--features")
+        bool, Option("--features", help="Copy the feature tables of a layout's graph, too; other graphs' always come.")
     ] = False,
     verify: Annotated[
-        str, flag("full: all that was written is read again and compared.", metavar="sizes|full", default=True)
+        str, Option(help="full: all that was written is read again and compared.", metavar="sizes|full")
     ] = "sizes",
     relink: Annotated[
-        Path | None, flag("Instead of copying, point a layout at stripe files moved to --ssd.", metavar="LAYOUT")
+        Path | None, Option(help="Instead of copying, point a layout at stripe files moved to --ssd.", metavar="LAYOUT")
     ] = None,
 ) -> None:
     """Copy an artifact with what it refers to; started again, it goes on where it stopped.
@@ -141,16 +144,14 @@ def copy_command(
     print_result(call.json, about, Fields(shown))
 
 
-@takes(Group(Common, ("json",)))
+@takes(group(Common, "json"))
 def doctor_command(
     call: Call,
-    ssd: Annotated[
-        list[Path] | None, flag("Measure the disk of this directory; repeatable.", "--ssd", metavar="DIR")
-    ] = None,
+    ssd: Annotated[list[Path] | None, Option(help="Directory of a disk to measure; repeatable.", metavar="DIR")] = None,
     size: Annotated[
-        str, flag("File written to each --ssd for a while; a fourth of what is free.", metavar="SIZE", default=True)
+        str, Option(help="File written to each --ssd for a while; a fourth of what is free.", metavar="SIZE")
     ] = "1GiB",
-    seconds: Annotated[float, flag("How long each --ssd is read at random.", least=0.01, default=True)] = 2.0,
+    seconds: Annotated[float, Option(help="How long each --ssd is read at random.", min=0.01)] = 2.0,
 ) -> None:
     """Say what this machine gives: memory, io_uring, locked memory, GPUs, speed of SSDs; and what is missing.
 
@@ -166,9 +167,10 @@ def doctor_command(
         raise error
 
 
-@takes(Group(Common, ("json",)))
+@takes(group(Common, "json"))
 def datasets_command(
-    call: Call, name: Annotated[str | None, argument("[NAME]", "One of them, or the TOML file of another.")] = None
+    call: Call,
+    name: Annotated[str | None, Argument(metavar="NAME", help="One of them, or the TOML file of another.")] = None,
 ) -> None:
     """List published datasets with what importing them takes; with NAME: its files, rules and known defects.
 
@@ -234,11 +236,13 @@ def _describe(source: DatasetSpec) -> tuple[Part, ...]:
     )
 
 
-@takes(Group(Common, ("json",)))
+@takes(group(Common, "json"))
 def report_command(
     call: Call,
-    sources: Annotated[list[Path], argument("ARTIFACT|JSON..", "Artifacts; JSON of evaluate, plan, trace and doctor.")],
-    out: Annotated[Path, flag("Page to write.", "--out", "-o", metavar="FILE.html")],
+    sources: Annotated[
+        list[Path], Argument(metavar="ARTIFACT|JSON..", help="Artifacts; JSON of evaluate, plan, trace and doctor.")
+    ],
+    out: Annotated[Path, Option("--out", "-o", help="Page to write.", metavar="FILE.html")],
 ) -> None:
     """Write one HTML page that needs no network: sizes, skew, hit rates, measured epochs, how all of it was made."""
     from tiering.pipeline import report

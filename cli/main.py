@@ -1,9 +1,6 @@
 """Entry point: runs one command, turns errors and signals into one line and an exit code.
 
-Exit codes: 0 done; 1 an error the message explains (or `tiering check` found problems); 2 wrong usage; 70 a bug in
-this package; 128 and the number of a signal that stopped it: 130 for Ctrl-C, 143 for SIGTERM, 129 for SIGHUP.
-
-Signals are handled before anything is loaded that takes time.
+`tiering --help` lists the exit codes. Signals are handled before anything is loaded that takes time.
 """
 
 from __future__ import annotations

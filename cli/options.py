@@ -5,12 +5,13 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, dataclass, fields
-from functools import partial
+from dataclasses import Field, dataclass, fields
+from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, get_args, get_type_hints
 
 import click
+import typer
 
 from tiering import errors
 from tiering.errors import InputError
@@ -20,8 +21,9 @@ from tiering.text.options import Option, option, options_of, spell_flag
 from tiering.text.units import parse_threads
 
 from .output import print_artifact, print_estimate
-from .parameters import COMMON, Command, make_parameter
+from .parameters import COMMON, Text
 
+_KEYWORD = inspect.Parameter.KEYWORD_ONLY
 MEMORY = Option("Memory to stay within, such as 8GiB or 50%; page cache is free.", "SIZE|auto", COMMON)
 
 
@@ -37,65 +39,48 @@ class Common:
     json: bool = option(False, "Print one JSON document instead of text.", panel=COMMON)
 
 
-def flag(text: str, *names: str, default: bool = False, **more: Any) -> Any:
-    """Return an option of one command with its help; the default is shown on request."""
-    return partial(make_parameter, text=text, flags=names, show=default, **more)
-
-
-def argument(metavar: str, text: str, **more: Any) -> Any:
-    """Return an argument of one command."""
-    return partial(make_parameter, text=text, metavar=metavar, argument=True, **more)
-
-
-Out = Annotated[Path, flag("Artifact to write.", "--out", "-o", metavar="DIR")]
-Seed = Annotated[int, flag("Seed of everything random.", "--seed", least=0, default=True)]
+Out = Annotated[Path, typer.Option("--out", "-o", help="Artifact to write.", metavar="DIR")]
+Seed = Annotated[int, typer.Option(help="Seed of everything random.", min=0)]
 Train = Annotated[
     str | None,
-    flag(
-        "Training nodes: a split of the graph, a .npy file of ids (TYPE=FILE where there are several types), or a "
+    typer.Option(
+        help="Training nodes: a split of the graph, a .npy file of ids (TYPE=FILE where there are several types), or a "
         "fraction such as 1%. Default: the graph's own train split.",
-        "--train",
         metavar="SPLIT|FILE|PERCENT",
     ),
 ]
 SeedTime = Annotated[
     str | None,
-    flag(
-        "With --time: a .npy file of the time of each training node, in their order (TYPE=FILE where there are several "
-        "types); a node may come several times then. Default: the nodes' own times.",
-        "--seed-time",
+    typer.Option(
+        help="With --time: a .npy file of the time of each training node, in their order (TYPE=FILE where there are "
+        "several types); a node may come several times then. Default: the nodes' own times.",
         metavar="FILE",
     ),
 ]
-GraphArgument = Annotated[Path, argument("G", "Graph.")]
+GraphArgument = Annotated[Path, typer.Argument(metavar="G", help="Graph.")]
 
 
-@dataclass(frozen=True)
-class Group:
-    """Options of a table that a command has: all, or those named."""
-
-    table: type
-    names: tuple[str, ...] = ()
-
-    def parameters(self) -> list[click.Parameter]:
-        """Return the options of the table as parameters of a command."""
-        known = options_of(self.table)
-        chosen = [field for field in fields(self.table) if field.name in (self.names or known)]
-        # Only types that are the command line's too: others may need modules that take time to load.
-        plain = {"__annotations__": {f.name: f.type for f in chosen if known[f.name].cli is None}}
-        kinds = get_type_hints(type("Plain", (), plain), vars(sys.modules[self.table.__module__]))
-        return [_parameter(field, kinds.get(field.name), known[field.name]) for field in chosen]
+def group(table: type, *names: str) -> list[inspect.Parameter]:
+    """Return the options of a table that a command has, all or those named, as parameters of a function."""
+    known = options_of(table)
+    chosen = [field for field in fields(table) if field.name in (names or known)]
+    # Only types that are the command line's too: others may need modules that take time to load.
+    plain = {"__annotations__": {f.name: f.type for f in chosen if known[f.name].cli is None}}
+    kinds = get_type_hints(type("Plain", (), plain), vars(sys.modules[table.__module__]))
+    return [_parameter(field, kinds.get(field.name), known[field.name]) for field in chosen]
 
 
-def _parameter(field: Field[Any], kind: Any, entry: Option) -> click.Parameter:
-    name, default = field.name, field.default
-    if entry.cli is not None:
-        kind, default = entry.cli, entry.cli_default
-    checks: Any = {"callback": lambda ctx, param, value: parse_threads(value)} if name == "threads" else {}
-    return make_parameter(
-        name, kind, default, text=entry.help, flags=entry.flags, panel=entry.panel, metavar=entry.metavar,
-        parse=entry.parse, show=default not in (None, False, MISSING), **checks,
+def _parameter(field: Field[Any], kind: Any, entry: Option) -> inspect.Parameter:
+    kind, default = (kind, field.default) if entry.cli is None else (entry.cli, entry.cli_default)
+    plain = kind
+    while inner := get_args(plain):
+        plain = inner[0]  # str of list[str] | None
+    info = typer.Option(
+        *(entry.flags or (spell_flag(field.name),)), help=entry.help, metavar=entry.metavar,
+        rich_help_panel=entry.panel, click_type=Text(entry.metavar, entry.parse) if plain is str else None,
+        callback=parse_threads if field.name == "threads" else None,
     )  # fmt: skip
+    return inspect.Parameter(field.name, _KEYWORD, default=default, annotation=Annotated[kind, info])
 
 
 class Call:
@@ -144,31 +129,30 @@ class Call:
         return artifact
 
 
-STAGE = (Group(ClusterOptions), Group(Common))  # options of a command that runs a stage
+STAGE = (group(ClusterOptions), group(Common))  # options of a command that runs a stage
 
 
-def takes(*groups: Group, remote: tuple[str, ...] = ()) -> Callable[[Callable[..., None]], Command]:
-    """Make a command of a function: its own parameters, and the options of groups as attributes of the `Call`.
+def takes(
+    *groups: list[inspect.Parameter], remote: tuple[str, ...] = ()
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a function the options of groups, as attributes of the `Call` it gets, next to its own parameters.
 
     Parameters in `remote` may be URLs.
     """
 
-    def wrap(function: Callable[..., None]) -> Command:
-        kinds = get_type_hints(function, include_extras=True)
-        _, *named = inspect.signature(function).parameters.values()
-        own = [kinds[p.name].__metadata__[0](p.name, kinds[p.name].__origin__, p.default) for p in named]
+    def wrap(function: Callable[..., None]) -> Callable[..., None]:
+        _, *own = inspect.signature(function, eval_str=True).parameters.values()
 
-        @click.pass_context
-        def run(context: click.Context, /, **values: Any) -> None:
-            values = {name: list(v) or None if isinstance(v, tuple) else v for name, v in values.items()}
-            errors.flags = {
-                str(p.name).rstrip("_"): max(p.opts, key=len) for p in parameters if isinstance(p, click.Option)
-            }
+        def run(**values: Any) -> None:
+            context = click.get_current_context()
+            options = [p for p in context.command.params if isinstance(p, click.Option)]
+            errors.flags = {str(p.name).rstrip("_"): max(p.opts, key=len) for p in options}
             require_local(**{name: value for name, value in values.items() if name not in remote})
-            function(Call(context, values), **{parameter.name: values.pop(parameter.name) for parameter in named})
+            function(Call(context, values), **{parameter.name: values.pop(parameter.name) for parameter in own})
 
-        parameters = [*own, *(parameter for group in groups for parameter in group.parameters())]
-        name = function.__name__.removesuffix("_command")
-        return Command(name, params=parameters, callback=run, help=function.__doc__)
+        parameters = [p.replace(kind=_KEYWORD) for p in chain(own, *groups)]
+        vars(run)["__signature__"] = inspect.Signature(parameters)
+        run.__doc__ = function.__doc__
+        return run
 
     return wrap

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import click
+from typer import Argument, Option
 
 from tiering.datasets.generated import Recipe, generate_dataset
 from tiering.datasets.open import READERS
@@ -15,28 +16,27 @@ from tiering.run.options import ClusterOptions
 from tiering.text.description import Table
 from tiering.text.units import format_bytes, format_count
 
-from .options import Call, Common, Group, Out, argument, flag, takes
+from .options import Call, Common, Out, group, takes
 from .output import print_result
 
 _FORMATS = f"auto, {', '.join(READERS)}."
 
 
-@takes(Group(ImportOptions), Group(ClusterOptions), Group(Common, ("memory", "threads", "force", "dry_run", "json")))
+@takes(group(ImportOptions), group(ClusterOptions), group(Common, "memory", "threads", "force", "dry_run", "json"))
 def import_command(
     call: Call,
     out: Out,
     source: Annotated[
         str | None,
-        argument(
-            "SRC",
-            "Dataset: a directory or file, or its URL (s3://, gs://, abfs://); not needed with --relation.",
-            type=click.Path(),
+        Argument(
+            metavar="SRC", click_type=click.Path(),
+            help="Dataset: a directory or file, or its URL (s3://, gs://, abfs://); not needed with --relation.",
         ),
     ] = None,
-    format_: Annotated[str, flag(_FORMATS, "--format", metavar="NAME", default=True)] = "auto",
-    edge_ids: Annotated[bool, flag("Keep each edge's position in SRC: 8 bytes each.", "--edge-ids")] = False,
+    format_: Annotated[str, Option("--format", help=_FORMATS, metavar="NAME")] = "auto",
+    edge_ids: Annotated[bool, Option("--edge-ids", help="Keep each edge's position in SRC: 8 bytes each.")] = False,
     checksum_features: Annotated[
-        bool, flag("Read feature files whole, to notice any damage later.", "--checksum-features")
+        bool, Option("--checksum-features", help="Read feature files whole, to notice any damage later.")
     ] = False,
 ) -> None:
     """Import a dataset as a graph: adjacency by destination, labels, splits. Features in local files stay there."""
@@ -46,8 +46,8 @@ def import_command(
     call.run_stage("estimate_import", "import_graph", source, out, format=format_, edge_ids=edge_ids, **options)
 
 
-@takes(Group(Recipe), Group(Common, ("force", "json")))
-def generate_command(call: Call, out: Annotated[Path, argument("OUT", "Directory to create.")]) -> None:
+@takes(group(Recipe), group(Common, "force", "json"))
+def generate_command(call: Call, out: Annotated[Path, Argument(metavar="OUT", help="Directory to create.")]) -> None:
     """Generate a dataset in IGB's format: power-law communities, labels that a GNN finds and an MLP does not."""
     sizes = {"nodes": call.nodes, "edges": call.edges, **call.collect(Recipe)}
     made = generate_dataset(out, force=call.force, **sizes)

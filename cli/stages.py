@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
+from typer import Argument, Option
+
 from tiering.layout.options import BATCHES, LayoutOptions
 from tiering.run.options import ClusterOptions
 from tiering.sampling.options import SamplingOptions
@@ -12,21 +14,7 @@ from tiering.scores.options import AUTO, AUTO_HELP, HELP, ScoreOptions
 from tiering.text.description import Table
 from tiering.text.units import format_seconds
 
-from .options import (
-    MEMORY,
-    STAGE,
-    Call,
-    Common,
-    GraphArgument,
-    Group,
-    Out,
-    Seed,
-    SeedTime,
-    Train,
-    argument,
-    flag,
-    takes,
-)
+from .options import MEMORY, STAGE, Call, Common, GraphArgument, Out, Seed, SeedTime, Train, group, takes
 from .output import print_estimate, print_result
 
 _METHOD = " ".join(f"{name}: {text}" for name, text in HELP.items()) + f" {AUTO}: {AUTO_HELP}"
@@ -40,13 +28,13 @@ _FIRST = (
 )
 
 
-@takes(Group(SamplingOptions), Group(ScoreOptions), *STAGE)
+@takes(group(SamplingOptions), group(ScoreOptions), *STAGE)
 def score_command(
     call: Call,
     graph: GraphArgument,
     out: Out,
-    method: Annotated[str, flag(_METHOD, "--method", metavar="|".join((AUTO, *HELP)), default=True)] = AUTO,
-    from_: Annotated[list[str] | None, flag(_FROM, "--from", metavar="[TYPE=]FILE")] = None,
+    method: Annotated[str, Option(help=_METHOD, metavar="|".join((AUTO, *HELP)))] = AUTO,
+    from_: Annotated[list[str] | None, Option("--from", help=_FROM, metavar="[TYPE=]FILE")] = None,
     train: Train = None,
     seed_time: SeedTime = None,
     seed: Seed = 0,
@@ -64,11 +52,11 @@ def score_command(
 def reorder_command(
     call: Call,
     graph: GraphArgument,
-    scores: Annotated[Path, flag("Scores of this graph.", "--scores", metavar="S")],
+    scores: Annotated[Path, Option(help="Scores of this graph.", metavar="S")],
     out: Out,
-    first: Annotated[list[str] | None, flag(_FIRST, "--first", metavar="[TYPE=]FILE")] = None,
+    first: Annotated[list[str] | None, Option(help=_FIRST, metavar="[TYPE=]FILE")] = None,
     features: Annotated[
-        bool, flag("Write a reordered feature table too; a layout does not need it.", "--features")
+        bool, Option("--features", help="Write a reordered feature table too; a layout does not need it.")
     ] = False,
 ) -> None:
     """Renumber the nodes by score, hottest first: adjacency, labels, splits, edge data, and the way back."""
@@ -76,13 +64,14 @@ def reorder_command(
     call.run_stage("estimate_reorder", "reorder_graph", graph, scores, out, **asked)
 
 
-@takes(Group(LayoutOptions), Group(SamplingOptions, BATCHES), *STAGE)
+@takes(group(LayoutOptions), group(SamplingOptions, *BATCHES), *STAGE)
 def layout_command(
     call: Call,
-    reordered: Annotated[Path, argument("R", "Reordered graph.")],
+    reordered: Annotated[Path, Argument(metavar="R", help="Reordered graph.")],
     out: Out,
     scores: Annotated[
-        Path | None, flag("For --adjacency-cache and edge features: the scores that R was ordered by.", metavar="S")
+        Path | None,
+        Option(help="For --adjacency-cache and edge features: the scores that R was ordered by.", metavar="S"),
     ] = None,
 ) -> None:
     """Cut the feature rows into tiers, hottest first, and write the files each tier is loaded from.
@@ -94,30 +83,31 @@ def layout_command(
     call.run_stage("estimate_layout", "layout", reordered, out, scores=scores, **options)
 
 
-@takes(Group(Common))
+@takes(group(Common))
 def export_command(
     call: Call,
-    layout: Annotated[Path, argument("L", "Layout; or a graph, reordered or not; or embeddings.")],
-    out: Annotated[Path, flag("Directory to write.", "--out", "-o", metavar="DIR")],
-    original_order: Annotated[
-        bool, flag("Nodes have the ids of the source, not their ranks.", "--original-order")
-    ] = False,
+    layout: Annotated[Path, Argument(metavar="L", help="Layout; or a graph, reordered or not; or embeddings.")],
+    out: Annotated[Path, Option("--out", "-o", help="Directory to write.", metavar="DIR")],
+    original_order: Annotated[bool, Option("--original-order", help="Nodes have the source's ids, not ranks.")] = False,
     stored: Annotated[
-        bool, flag("Rows that a codec stored as they are, with its parameters, not decoded.", "--stored")
+        bool, Option("--stored", help="Rows that a codec stored as they are, with its parameters, not decoded.")
     ] = False,
 ) -> None:
     """Write adjacency, features, labels and splits as .npy files for other programs."""
     call.run_stage("estimate_export", "export_layout", layout, out, original_order=original_order, stored=stored)
 
 
-@takes(Group(ClusterOptions), Group(Common, ("threads", "no_verify", "dry_run", "json")))
+@takes(group(ClusterOptions), group(Common, "threads", "no_verify", "dry_run", "json"))
 def run_command(
     call: Call,
-    config: Annotated[Path, argument("CONFIG.toml", "What to run.")],
+    config: Annotated[Path, Argument(metavar="CONFIG.toml", help="What to run.")],
     memory: Annotated[
-        str | None, flag(f"{MEMORY.help} Default: the file's, or auto.", panel=MEMORY.panel, metavar=MEMORY.metavar)
+        str | None,
+        Option(
+            help=f"{MEMORY.help} Default: the file's, or auto.", metavar=MEMORY.metavar, rich_help_panel=MEMORY.panel
+        ),
     ] = None,
-    force: Annotated[bool, flag("Redo every step.", "--force")] = False,
+    force: Annotated[bool, Option("--force", help="Redo every step.")] = False,
 ) -> None:
     """Run the whole chain from one file. Finished steps are kept: started again, it goes on where it stopped."""
     from tiering import pipeline

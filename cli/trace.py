@@ -7,22 +7,24 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
+from typer import Argument, Option
+
 from tiering.errors import InputError
 from tiering.loader.options import MemoryOptions, PipelineOptions, ReadOptions, SeedOptions
 from tiering.sampling.options import SamplingOptions
 
-from .options import Call, Common, Group, Seed, Train, argument, flag, takes
+from .options import Call, Common, Seed, Train, group, takes
 from .output import print_json, print_parts
 
 _TABLES = (SeedOptions, MemoryOptions, ReadOptions, PipelineOptions, SamplingOptions)
 
 
-@takes(*map(Group, _TABLES), Group(Common, ("json",)))
+@takes(*map(group, _TABLES), group(Common, "json"))
 def trace_command(
     call: Call,
-    layout: Annotated[Path, argument("LAYOUT", "Layout.")],
-    epochs: Annotated[int, flag("Epochs to replay.", "--epochs", metavar="N", default=True, least=1)] = 1,
-    batches: Annotated[int, flag("Of an epoch, at most; 0: all.", "--batches", metavar="N", default=True, least=0)] = 0,
+    layout: Annotated[Path, Argument(metavar="LAYOUT", help="Layout.")],
+    epochs: Annotated[int, Option(help="Epochs to replay.", metavar="N", min=1)] = 1,
+    batches: Annotated[int, Option(help="Of an epoch, at most; 0: all.", metavar="N", min=0)] = 0,
     seed: Seed = 0,
     train: Train = None,
 ) -> None:

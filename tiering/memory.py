@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tiering.errors import BudgetError, InputError
-from tiering.text.units import format_bytes, parse_size
+from tiering.text.units import ask_percent, format_bytes, parse_size
 
 AUTO_SHARE = 0.8  # fraction of the available memory that ``auto`` takes
 _SLACK = 8 << 20  # bytes by which resident memory differs from run to run; added to the memory that messages advise
@@ -61,6 +61,7 @@ class Budget:
         raise BudgetError(
             f"memory: {what} need {format_bytes(needed)} in addition to {others}, found "
             f"{self.text} ({format_bytes(self.limit)}); give --memory {self.advised(needed)} or more"
+            f"{ask_percent(self.text)}"
         )
 
     def advised(self, needed: int) -> str:

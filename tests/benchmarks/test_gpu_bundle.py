@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 
 # What such a machine has, with what these need; in the versions that are here, torch's for processors among them.
 THERE = ["torch", "torch-geometric", "numpy", "scipy", "pyarrow", "click", "rich", "tqdm", "xxhash", "matplotlib"]
-THERE += ["pytest", "pytest-xdist", "hypothesis", "scikit-build-core", "nanobind", "cmake", "ninja", "pip"]
+THERE += ["typer", "pytest", "pytest-xdist", "hypothesis", "scikit-build-core", "nanobind", "cmake", "ninja", "pip"]
 NOT_THERE = {"jsonschema", "jsonschema-specifications", "referencing", "rpds-py"}
 FAST = ["-Ccmake.build-type=None", "-Ccmake.define.CMAKE_CXX_FLAGS=-O0", "-Ccmake.define.CMAKE_CUDA_FLAGS=-O0"]
 FAST += ["-Ccmake.define.CMAKE_CUDA_ARCHITECTURES=80-real"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import sys
 
@@ -20,6 +21,13 @@ def test_help_names_every_command(tiering_cli):
     text = tiering_cli("--help").ok().out
     for word in [*COMMANDS, "Get a graph", "Prepare tiers", "Look and measure"]:
         assert word in text
+
+
+def test_help_lists_the_exit_codes(tiering_cli):
+    codes = tiering_cli("--help").ok().out.split("Exit codes:\n")[1]
+    assert re.findall(r"^  (\d+(?: \+ N)?)  ", codes, re.M) == ["0", "1", "2", "70", "128 + N"]
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE, signal.SIGTERM):
+        assert str(128 + number) in codes
 
 
 def test_help_is_a_command_too(tiering_cli):

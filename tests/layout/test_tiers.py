@@ -113,10 +113,11 @@ def test_a_peer_never_gets_more_than_its_size():
     [
         ({"gpu": "1TiB"}, r"gpu: 1TiB is larger than all feature data \(400 B\); use `gpu=\"100%\"`"),
         ({"peer": "4x101"}, r"peer: 4 x 101 is larger than all .*`peer=\"4xauto\"`"),
-        ({"gpu": "200", "cpu": "100"}, r"100 B of 400 B feature data have no tier; give ssd=DIR, or cpu=\"auto\""),
+        ({"gpu": "200", "cpu": "100"}, r"400 B feature data have no tier; give ssd=DIR, .*did you mean 100%\?"),
         ({"gpu": "100%", "cpu": "100"}, "cpu: the tiers before it hold all feature data; leave `cpu` out"),
         ({"gpu": "auto", "ssd": True}, "nothing is left for it; leave `ssd` out"),
-        ({"gpu": "99"}, r"gpu: 99 \(99 B\) is less than one row"),
+        ({"gpu": "99"}, r"gpu: 99 \(99 B\) is less than one row.*; give a larger size \(did you mean 99%\?\) or leave"),
+        ({"gpu": "99B"}, r"gpu: 99B \(99 B\) is less than one row.*; give a larger size or leave it out"),
         ({"gpu": "-1"}, "gpu: expected a size"),
         ({"gpu": "101%"}, "share between 0% and 100%"),
         ({"peer": "8GiB"}, "expected PxSIZE such as 4x8GiB"),

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tiering.errors import InputError
 from tiering.text.units import (
+    ask_percent,
     format_bytes,
     format_fanouts,
     format_seconds,
@@ -59,6 +60,16 @@ def test_shares_and_auto():
 def test_nonsense_names_the_option_and_what_would_do(text):
     with pytest.raises(InputError, match=r"^gpu: expected a (size|share)"):
         parse_size(text, "--gpu")
+
+
+@pytest.mark.parametrize(("size", "asked"), [("20", "20%"), ("1", "1%"), ("100", "100%")])
+def test_small_sizes_without_a_unit_may_mean_percent(size, asked):
+    assert f"did you mean {asked}?" in ask_percent(size)
+
+
+@pytest.mark.parametrize("size", ["0", "101", "20B", "20%", "1.5GiB", "auto", "4096"])
+def test_other_sizes_do_not(size):
+    assert ask_percent(size) == ""
 
 
 @given(st.integers(0, 2**60))

@@ -39,7 +39,7 @@ from tiering.sampling.base import ListFiles
 from tiering.sampling.lists import window_lists
 from tiering.sampling.memory import batch_bytes
 from tiering.text.progress import progress
-from tiering.text.units import format_bytes, format_count, parse_size, parse_threads
+from tiering.text.units import ask_percent, format_bytes, format_count, parse_size, parse_threads
 
 RUNS = 6
 """Samples of consecutive batches, each from another epoch: the first fills the buffer, those after it are priced."""
@@ -381,7 +381,7 @@ class Predictor:
             raise InputError(
                 f"rows in memory: {budget.text} ({format_bytes(budget.limit)}): a loader takes at least "
                 f"{format_bytes(budget.limit - budget.left() + memory.minimum)} here for its process, batches and "
-                "reads; give more, or make batches smaller"
+                f"reads; give more{ask_percent(budget.text)}, or make batches smaller"
             )
         if windows is not None:
             memory = memory.with_windows(windows, budget)

@@ -93,7 +93,7 @@ class LayoutOptions:
     dtype: str | Sequence[str] = option(
         "auto", "How rows are stored: float32, float16, bfloat16, float8_e4m3 or int8; auto: float16 where it changes "
         "no number, else as they are. Of one node type or relation: TYPE=DTYPE; once for each.", "[TYPE=]DTYPE",
-        cli=list[str] | None, cli_default="auto",
+        cli=list[str] | None,
     )  # fmt: skip
     sampling: SamplingOptions | None = None  # of batches for which automatic sizes leave memory; None: `FANOUTS`
     measured: AccessCosts | None = None  # costs that were measured for `fit`

@@ -16,7 +16,7 @@ from typing import Any
 
 from tiering.errors import InputError
 from tiering.formats.layout import MEMORY_TIERS, TIERS, peer_rows
-from tiering.text.units import Size, format_bytes, parse_bytes, parse_size
+from tiering.text.units import Size, ask_percent, format_bytes, parse_bytes, parse_size
 
 MIN_PAGE, MAX_PAGE = 512, 64 * 1024 * 1024
 MOST_PEERS = 16  # GPUs that share a tier at most, as many as the kernels have addresses for (kMostPeers)
@@ -116,9 +116,10 @@ def plan_tiers(
     unplaced = sum((table.rows - end) * table.row_bytes for table, end in zip(tables, ends[-1], strict=True))
     if unplaced and not capacities.ssd:
         if strict or capacities.room(total) < total:
+            sizes = (size.text for size in (capacities.gpu, capacities.peer, capacities.cpu) if size is not None)
             raise InputError(
                 f"{format_bytes(unplaced)} of {format_bytes(total)} feature data have no tier; "
-                "give --ssd DIR, or --cpu auto to keep the rest in host memory"
+                f"give --ssd DIR, or --cpu auto to keep the rest in host memory{''.join(map(ask_percent, sizes))}"
             )
         ends[-1] = everything
     if capacities.ssd and total and not unplaced and strict:
@@ -156,7 +157,8 @@ def _fill(
     if ends == begin and strict:
         raise InputError(
             f"{tier}: {size.text} ({format_bytes(limit)}) is less than one row of the next node type "
-            f"({format_bytes(min(t.row_bytes for t in tables if t.rows))} and more); give a larger size or leave it out"
+            f"({format_bytes(min(t.row_bytes for t in tables if t.rows))} and more); give a larger size"
+            f"{ask_percent(size.text)} or leave it out"
         )
     return ends
 

@@ -70,6 +70,11 @@ def parse_bytes(text: str | int, what: str = "size") -> int:
     return size.bytes
 
 
+def ask_percent(size: str) -> str:
+    """Return `` (did you mean 20%?)`` for ``20`` and other sizes up to 100 bytes without a unit, else ``""``."""
+    return f" (did you mean {size}%?)" if size.isdigit() and 0 < int(size) <= 100 else ""
+
+
 def format_bytes(count: float) -> str:
     """Render a number of bytes for people: ``1.5 GiB``, ``512 B``."""
     value = float(count)

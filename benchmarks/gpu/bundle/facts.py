@@ -18,7 +18,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 PACKAGES = (
-    *("torch", "numpy", "pyarrow", "tqdm", "click", "xxhash", "scikit-build-core", "nanobind"),
+    *("torch", "numpy", "pyarrow", "tqdm", "click", "typer", "xxhash", "scikit-build-core", "nanobind"),
     *("pytest", "pytest-xdist", "hypothesis", "scipy", "torch-geometric", "pip", "cmake", "ninja"),
 )
 TOOLS = ("nvcc", "c++", "cmake", "ninja", "pkg-config", "compute-sanitizer", "ncu", "nvidia-smi", "fio")
