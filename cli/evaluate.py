@@ -11,7 +11,7 @@ from tiering.sampling.options import SamplingOptions
 from tiering.text.options import options_of
 from tiering.text.units import parse_bytes, parse_threads
 
-from .options import Call, Common, GraphArgument, Group, Seed, SeedTime, Train, flag, takes
+from .options import Call, Common, GraphArgument, Group, Seed, SeedTime, Train, argument, flag, takes
 from .output import note, print_json, print_parts, print_result
 
 _FANOUTS = options_of(SamplingOptions)["fanouts"]
@@ -24,7 +24,7 @@ _FANOUTS = options_of(SamplingOptions)["fanouts"]
 )
 def evaluate_command(
     call: Call,
-    graph: GraphArgument,
+    graph: Annotated[Path, argument("G", "Graph; or a layout, whose own order and tiers are evaluated.")],
     scores: Annotated[list[Path] | None, flag("Scores to evaluate; repeatable.", "--scores", "-s", metavar="S")] = None,
     fanouts: Annotated[
         list[str] | None, flag(f"{_FANOUTS.help} Repeatable. Default: 10,10,10.", "--fanouts", metavar="N,N,..")
@@ -46,7 +46,7 @@ def evaluate_command(
     """
     from tiering.evaluation.figures import plot as draw
     from tiering.evaluation.result import evaluation_tables, notes_on
-    from tiering.formats.graph import Graph
+    from tiering.formats.registry import open_artifact
     from tiering.formats.scores import Scores
     from tiering.layout.tiers import parse_capacities
     from tiering.pipeline import evaluate_scores
@@ -55,7 +55,7 @@ def evaluate_command(
     asked: dict[str, Any] = {**call.collect(EvaluationOptions), **call.collect(SamplingOptions)}
     if "row_bytes" in asked:
         asked["row_bytes"] = parse_row_bytes(asked["row_bytes"])
-    base, judged = Graph.open(graph), [Scores.open(path) for path in scores or []]
+    base, judged = open_artifact(graph), [Scores.open(path) for path in scores or []]
     walks = [name for name in ("num_walks", "walk_length", "restart", "metapaths") if name in asked]
     if walks and call.sampler != "pinsage":
         note(f"note: {', '.join(walks).replace('_', ' ')} has no effect on sampler {call.sampler}, only on pinsage")

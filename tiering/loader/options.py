@@ -104,7 +104,10 @@ class SeedOptions:
     node_type: str | None = None
     """Type of the seeds; optional where one type has the split."""
     seeds: Any = None
-    """Ids (ranks) to use instead of a split."""
+    """Nodes to use instead of a split: ids, a mask over them, or names, in a list, an array or a column of Arrow."""
+    seed_ids: str = "rank"
+    """What ids of `seeds` are: ``rank``; ``original``: ids of the source; ``name``: your own names, or numbers, of the
+    nodes (`tiering.formats.graph.Graph.names`), or ids of the source where the graph keeps none."""
     seed_time: Any = None
     """With `time`: the time of each seed, in the order of the split or of `seeds`; by default the node's own."""
     shuffle: bool = True
