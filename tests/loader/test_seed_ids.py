@@ -15,7 +15,7 @@ CHOSEN = [41, 3, 17, 58, 0]
 def seeds_of(layout, **options):
     """The ranks of the seeds of one epoch, in order."""
     loader = layout.loader(fanouts=[2], shuffle=False, batch_size=2, **options)
-    return np.concatenate([batch.n_id[: batch.batch_size] for batch in loader])
+    return np.concatenate([batch.seeds for batch in loader])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -39,7 +39,7 @@ def test_seeds_that_are_refused(tmp_path):
     layout, numbers = named_layout(tmp_path / "names", "names"), named_layout(tmp_path / "numbers", "numbers")
     for options, words in (
         ({"seeds": [1], "seed_ids": "own"}, "seed_ids: expected rank, original, name, found 'own'"),
-        ({"seeds": ["Q1"], "seed_ids": "name"}, "no node of type node is called Q1"),
+        ({"seeds": ["Q1"], "seed_ids": "name"}, "no node of type node is called 'Q1'"),
         ({"seeds": [1], "seed_ids": "name"}, "names of node are text, found 1"),
         ({"seeds": ["Q0é"]}, "seeds: expected ranks of 'node', whole numbers"),
         ({"seeds": [60], "seed_ids": "original"}, "seeds: entry 0 is 60; expected original ids"),

@@ -91,8 +91,6 @@ def _write_blocks(output: OutputFile, blocks: Any, rows: int, column: str | None
 
     with ExitStack() as stack, progress(rows, "features", "row", scale=True) as bar:
         file = None if form is None else stack.enter_context(open_file(**form))
-        if file is not None and file.done == file.nbytes:
-            return
         if callable(blocks):
             at = 0 if file is None else file.done * rows // file.nbytes
             blocks = blocks(at)
