@@ -218,7 +218,7 @@ def export_embeddings(
             types[name] = {"num_nodes": entry.rows, **absent, "splits": {}, "seed_labels": {}, "data": arrays}
             types[name]["feat"] = arrays.pop("feat")
         document = {
-            "format": "tiering.export", "version": "1.0", "to": "graphbolt",
+            "format": "tiering.export", "version": "1.0" if format == "npy" else "1.2", "to": "graphbolt",
             "order": "original" if original_order else "rank", "provenance": provenance,
             "homogeneous": len(types) == 1, "node_types": types, "relations": list[Any](),
         }  # fmt: skip

@@ -198,18 +198,18 @@ def evaluate_scores(
         `tiering.sampling.SamplingOptions`: ``batch_size`` (1024 nodes), ``seed`` (0)...
     """
     run = StageRun("", verify=verify)
-    opened: Any = open_artifact(graph) if isinstance(graph, str | os.PathLike) else getattr(graph, "artifact", graph)
-    if not isinstance(opened, Graph | Layout):
-        raise InputError(f"{opened.path}: expected a graph or a layout to evaluate, found {opened.kind}")
-    base, *judged = [
-        run.open(opened.graph if isinstance(opened, Layout) else opened, Graph), *(run.open(one, Scores) for one in scores)
-    ]
+    artifact: Any = open_artifact(graph) if isinstance(graph, str | os.PathLike) else getattr(graph, "artifact", graph)
+    if not isinstance(artifact, Graph | Layout):
+        kind = getattr(artifact, "kind", type(artifact).__name__)
+        raise InputError(f"{graph}: expected a graph or a layout to evaluate, found {kind}")
+    base = run.open(artifact.graph if isinstance(artifact, Layout) else artifact, Graph)
+    judged = [run.open(one, Scores) for one in scores]
     with reading(base, *judged):
-        asked: dict[str, Any] = {"scores": {}, **(layout_order(opened) if isinstance(opened, Layout) else {}), **options}
-        asked["scores"] |= evaluation.named_scores(base, judged)
-        result = evaluation.evaluate(base, sampling=fanouts, **asked)
-        for artifact in (base, *judged):
-            artifact.finish_reads()
+        own = layout_order(artifact) if isinstance(artifact, Layout) else {"scores": {}}
+        known = {**own.pop("scores"), **evaluation.named_scores(base, judged)}
+        result = evaluation.evaluate(base, known, fanouts, **{**own, **options})
+        for read in (base, *judged):
+            read.finish_reads()
     return result
 
 
