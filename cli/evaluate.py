@@ -55,7 +55,8 @@ def evaluate_command(
     asked: dict[str, Any] = {**call.collect(EvaluationOptions), **call.collect(SamplingOptions)}
     if "row_bytes" in asked:
         asked["row_bytes"] = parse_row_bytes(asked["row_bytes"])
-    base, judged = open_artifact(graph), [Scores.open(path) for path in scores or []]
+    base: Any = open_artifact(graph)
+    judged = [Scores.open(path) for path in scores or []]
     walks = [name for name in ("num_walks", "walk_length", "restart", "metapaths") if name in asked]
     if walks and call.sampler != "pinsage":
         note(f"note: {', '.join(walks).replace('_', ' ')} has no effect on sampler {call.sampler}, only on pinsage")

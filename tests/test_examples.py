@@ -227,9 +227,13 @@ def test_neighbors_by_the_users_ids(tmp_path, capsys, monkeypatch, installed):
     monkeypatch.chdir(tmp_path)
     known, find_spec = {"faiss", "duckdb"}, importlib.util.find_spec
     monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name, *more: None if name in known and not installed else find_spec(name, *more)
+        importlib.util,
+        "find_spec",
+        lambda name, *more: None if name in known and not installed else find_spec(name, *more),
     )
-    lines = printed(capsys, monkeypatch, "vector_search.py", "e", "Q42é", "Q77é", "--neighbors", 3, begin="faiss|duckdb")
+    lines = printed(
+        capsys, monkeypatch, "vector_search.py", "e", "Q42é", "Q77é", "--neighbors", 3, begin="faiss|duckdb"
+    )
     expected = []
     names = layout.graph.names()
     for row in names.find(["Q42é", "Q77é"]):

@@ -80,8 +80,8 @@ def __getattr__(name: str) -> Any:
 def open(path: str | os.PathLike[str]) -> Any:
     """Open the artifact at `path`: a `Graph`, `Features`, `Scores`, `Order`, `TieredLayout` or `TieredEmbeddings`.
 
-    Layouts and embeddings come ready to read; torch is imported only when tensors are asked for. Raises `MissingError` if there is
-    nothing at `path`, `FormatError` if it is damaged or of a version this package cannot read.
+    Layouts and embeddings come ready to read; torch is imported only when tensors are asked for. Raises `MissingError`
+    if there is nothing at `path`, `FormatError` if it is damaged or of a version this package cannot read.
     """
     from tiering.memory import require_floor
 

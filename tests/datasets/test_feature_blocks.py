@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -181,5 +180,5 @@ def test_a_killed_run_is_resumed(tmp_path):
         codes.append(subprocess.run([sys.executable, "-c", KILLED, out], timeout=100).returncode)
     assert codes == [-signal.SIGKILL, -signal.SIGKILL, 0] or codes == [-signal.SIGKILL, 0]
     found = np.load(out, mmap_mode="r")
-    assert found.shape == (600_000, 64) and os.listdir(tmp_path) == ["x.npy"]
+    assert found.shape == (600_000, 64) and [path.name for path in tmp_path.iterdir()] == ["x.npy"]
     np.testing.assert_array_equal(found[:, [0, 63]], np.arange(600_000, dtype=np.float32)[:, None].repeat(2, 1))

@@ -57,5 +57,5 @@ def test_new_training_nodes_by_the_ids_of_the_source(made, tmp_path, tiering_cli
 def test_what_is_refused(made, tmp_path, tiering_cli):
     _, scores, layout = made
     tiering_cli("evaluate", scores.path).refused("expected a graph or a layout to evaluate, found scores")
-    with pytest.raises(InputError, match="expected ids 0.."):
+    with pytest.raises(InputError, match="expected ids 0"):
         tiering.evaluate_scores(layout, train={layout.feature_types[0]: [10**7]}, **ASKED)

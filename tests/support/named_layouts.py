@@ -10,7 +10,11 @@ import numpy as np
 import tiering
 
 KINDS = ("names", "numbers", "first", "positions")
-_IMPORTS: dict[str, dict[str, Any]] = {"names": {"string_ids": True}, "numbers": {"compact_ids": True}, "first": {"first_id": 1}}
+_IMPORTS: dict[str, dict[str, Any]] = {
+    "names": {"string_ids": True},
+    "numbers": {"compact_ids": True},
+    "first": {"first_id": 1},
+}
 
 
 def source_ids(kind: str, count: int) -> list[Any]:
@@ -24,7 +28,9 @@ def named_layout(folder: Path, kind: str, count: int = 60, dim: int = 5) -> Any:
     """A layout in an order of its own, with random features; edges join all nodes in a ring, and some at random."""
     folder.mkdir(parents=True, exist_ok=True)
     ids, rng = source_ids(kind, count), np.random.default_rng(3)
-    ends = np.concatenate([[np.arange(count), (np.arange(count) + 1) % count], rng.integers(0, count, (2, 3 * count))], 1)
+    ends = np.concatenate(
+        [[np.arange(count), (np.arange(count) + 1) % count], rng.integers(0, count, (2, 3 * count))], 1
+    )
     (folder / "edges.tsv").write_text("".join(f"{ids[u]}\t{ids[v]}\n" for u, v in ends.T))
     graph = tiering.import_graph(
         folder / "edges.tsv", folder / "graph", "edgelist", random_features=dim, **_IMPORTS.get(kind, {})

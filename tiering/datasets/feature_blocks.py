@@ -67,7 +67,8 @@ def write_features(
         raise InputError(f"rows: expected the number of rows of all blocks, at least 1, found {rows!r}; give rows=")
     if Path(out).suffix != ".npy":
         raise InputError(f"out: expected a file NAME.npy, which import reads, found {os.fspath(out)!r}; rename it")
-    with OutputFile(out, force=force, identity={"stage": "features", "options": {"rows": int(rows)}}) as output:
+    output = OutputFile(out, force=force, identity={"stage": "features", "options": {"rows": int(rows)}})
+    with output:
         try:
             _write_blocks(output, blocks, int(rows), column, force)
         except BaseException:
@@ -83,14 +84,14 @@ def _write_blocks(output: OutputFile, blocks: Any, rows: int, column: str | None
     journal, at = output.journal, 0
     if force:
         journal.forget(*journal.keys())
-    form = journal.get(FORM)
+    form = journal.get(FORM) or {}
 
     def open_file(dtype: str, dim: int) -> FileWriter:
         nbytes = rows * dim * np.dtype(dtype).itemsize
         return FileWriter(output.content, nbytes, journal, header=npy_header(dtype, (rows, dim)))
 
     with ExitStack() as stack, progress(rows, "features", "row", scale=True) as bar:
-        file = None if form is None else stack.enter_context(open_file(**form))
+        file = stack.enter_context(open_file(**form)) if form else None
         if callable(blocks):
             at = 0 if file is None else file.done * rows // file.nbytes
             blocks = blocks(at)
@@ -106,7 +107,9 @@ def _write_blocks(output: OutputFile, blocks: Any, rows: int, column: str | None
                     f"{found['dim']} x {found['dtype']}; give all blocks one form, or force=True to start over"
                 )
             if at + len(block) > rows:
-                raise InputError(f"blocks: expected {rows} rows, found {at + len(block)} or more; give rows= as they are")
+                raise InputError(
+                    f"blocks: expected {rows} rows, found {at + len(block)} or more; give rows= as they are"
+                )
             file.append(block, at * file.nbytes // rows)
             at += len(block)
             bar.update(at - bar.n)

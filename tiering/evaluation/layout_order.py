@@ -27,7 +27,10 @@ def layout_order(layout: Layout) -> dict[str, Any]:
             by_rank[begin:end] = len(TIERS) - number - np.arange(end - begin) / max(1, end - begin)
         values[t] = by_rank[graph.old_to_new(t)] * entry.row_bytes  # an evaluation divides by them
     peers = layout.num_peers
-    sizes = {tier: sum(e.file_rows(tier, peers)[0] * e.row_bytes for e in types.values() if e.rows(tier)) for tier in TIERS[:3]}
+    sizes = {
+        tier: sum(e.file_rows(tier, peers)[0] * e.row_bytes for e in types.values() if e.rows(tier))
+        for tier in TIERS[:3]
+    }
     gpu, peer, cpu = (Size(format_bytes(size), size) if size else None for size in sizes.values())
     ssd = any(entry.rows("ssd") for entry in types.values())
     tiers = Capacities(gpu, peers if peer else 0, peer, cpu if ssd else Size("auto"), ssd)

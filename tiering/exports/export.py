@@ -184,10 +184,12 @@ def export_embeddings(
     if format not in FORMATS:
         raise InputError(f"format: expected {' or '.join(FORMATS)}, found {format!r}")
     if original_order and format == "parquet":
-        raise InputError("original order: parquet has a column of the ids of the source, in the order of ranks; leave it out")
+        raise InputError(
+            "original order: parquet has a column of the ids of the source, in the order of ranks; leave it out"
+        )
     budget, workers = parse_memory(memory), parse_threads(threads)
-    options, inputs = {"original_order": original_order}, {"embeddings": embeddings.digest}
-    options |= {} if format == "npy" else {"format": format}
+    options: dict[str, Any] = {"original_order": original_order, **({} if format == "npy" else {"format": format})}
+    inputs = {"embeddings": embeddings.digest}
     provenance = {"package": f"tiering {__version__}", "stage": "export", "options": options, "inputs": inputs}
     types: dict[str, Any] = {}
     order, opener = cast("Order", embeddings.part(Order.kind)), partial(embeddings.manifest.place, ROWS)

@@ -34,8 +34,8 @@ def resolve_train(
 
     `train` is ``None``: the splits ``train``; another split; for one type an array of ids, a ``.npy`` file, or a share
     such as ``"1%"``, drawn without replacement and sorted; for several, one of these by type, as a mapping or as text
-    such as ``paper=1%,author=ids.npy``. With `repeats` an id may come several times. With `source_ids` arrays and files of a
-    reordered graph hold ids of the source, not ranks.
+    such as ``paper=1%,author=ids.npy``. With `repeats` an id may come several times. With `source_ids` arrays and files
+    of a reordered graph hold ids of the source, not ranks.
     """
     given = _train_by_type(graph, train, seed, source_ids)
     splits = {name for node_type in graph.node_types for name in graph.splits(node_type)}

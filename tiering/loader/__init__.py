@@ -25,6 +25,6 @@ if TYPE_CHECKING:
     from tiering.loader.tiered_tensor.tensor import TieredTensor
 else:
     __getattr__ = lazy_names(
-        __name__, "batches.batch", "inference.embeddings", "layout", "loader", "processes.peers", "stats", "tables.gather",
-        "tiered_tensor.tensor",
+        __name__, "batches.batch", "inference.embeddings", "layout", "loader", "processes.peers", "stats",
+        "tables.gather", "tiered_tensor.tensor",
     )  # fmt: skip

@@ -48,9 +48,9 @@ class TieredLayout(ForFrameworks, Described, AbstractContextManager["TieredLayou
         Parameters
         ----------
         split, node_type, seeds, seed_ids, seed_time, shuffle, drop_last, rank, world_size
-            Seeds, their times, their order: a split, or other nodes, as ``seeds=["Q42", "Q5"], seed_ids="name"``; see `tiering.loader.options.SeedOptions`. ``None``: all nodes; with
-            ``shuffle=False`` in the order of their ranks, which `pyg_loader` and `dgl_loader` replace by that of the
-            source.
+            Seeds, their times, their order: a split, or other nodes, as ``seeds=["Q42"], seed_ids="name"``; see
+            `tiering.loader.options.SeedOptions`. ``None``: all nodes; with ``shuffle=False`` in the order of their
+            ranks, which `pyg_loader` and `dgl_loader` replace by that of the source.
         fanouts
             Neighbours per hop, the seeds' own hop first, in forms of `tiering.text.units.parse_fanouts`. ``pinsage``:
             how many of the most visited nodes; ``ladies``: nodes per layer.

@@ -104,7 +104,7 @@ class SeedOptions:
     seeds: Any = None
     """Nodes to use instead of a split: ids, a mask over them, or names, in a list, an array or a column of Arrow."""
     seed_ids: str = "rank"
-    """Kind of the ids in `seeds`: ``rank``; ``original``: ids of the source; ``name``: your own names, or numbers, of the
+    """Kind of the ids in `seeds`: ``rank``; ``original``: ids of the source; ``name``: your own names, or numbers, of
     nodes (`tiering.formats.graph.Graph.names`), or ids of the source where the graph keeps none."""
     seed_time: Any = None
     """With `time`: the time of each seed, in the order of the split or of `seeds`; by default the node's own."""

@@ -82,7 +82,9 @@ def test_a_stopped_parquet_export_resumes(tmp_path, monkeypatch):
     embeddings = named_layout(tmp_path, "names").inference([own_rows], tmp_path / "e")
     whole = tree_bytes(tiering.export_layout(embeddings, tmp_path / "whole" / "p", format="parquet").path)
     with monkeypatch.context() as patch:
-        patch.setattr(pa_parquet.ParquetWriter, "write_batch", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(
+            pa_parquet.ParquetWriter, "write_batch", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt)
+        )
         with pytest.raises(KeyboardInterrupt):
             tiering.export_layout(embeddings, tmp_path / "p", format="parquet")
     assert not (tmp_path / "p").exists()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import torch
 
 
-class TieredEmbeddings(IndexedRows, Embeddings):
+class TieredEmbeddings(IndexedRows, Embeddings):  # type: ignore[misc] # whose shape is found when it is asked for
     """Embeddings as tensors: ``embeddings[ids]``, ``[:10]``, ``[mask]`` by rank where there is one node type.
 
     `gather_numpy`, `numpy` and `to_arrow` need no torch.
