@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from judged_graphs import import_graph
+from named_layouts import named_layout
 
 import tiering
 from tiering.errors import InputError
@@ -52,6 +53,22 @@ def test_new_training_nodes_by_the_ids_of_the_source(made, tmp_path, tiering_cli
     printed = tiering_cli(*command, "--json").ok().json
     assert printed["hit_rates"]["layout"] == found.hit_rates["layout"] and "layout" in printed["tiers"]["scores"]
     tiering_cli("evaluate", layout.path, "--train", f"{node_type}=none.npy").refused("none.npy")
+
+
+@pytest.mark.parametrize("tiers", [{"peer": "2xauto"}, {"gpu": "100%"}, {"gpu": "20%", "cpu": "auto"}])
+def test_layouts_without_a_disk(made, tmp_path, tiers):
+    _, _, layout = made
+    other = tiering.write_layout(layout.graph, tmp_path / "l", **tiers)
+    ranges = tiering.evaluate_scores(other, **ASKED).tiers["layout"].ranges
+    for t in other.feature_types:
+        own = other.artifact.type_layout(t).ranges
+        assert all(abs(a - b) <= 1 for tier in TIERS for a, b in zip(ranges[t][tier], own[tier], strict=True)), t
+
+
+def test_a_layout_without_rows(tmp_path):
+    layout = named_layout(tmp_path, "positions", dim=None)
+    with pytest.raises(InputError, match="the layout has no feature rows to evaluate; evaluate its graph"):
+        tiering.evaluate_scores(layout, train=[1, 2], **ASKED)
 
 
 def test_what_is_refused(made, tmp_path, tiering_cli):

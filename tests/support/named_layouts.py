@@ -24,7 +24,7 @@ def source_ids(kind: str, count: int) -> list[Any]:
     return [{"numbers": 10**10 + 3 * k, "first": k + 1, "positions": k}[kind] for k in range(count)]
 
 
-def named_layout(folder: Path, kind: str, count: int = 60, dim: int = 5) -> Any:
+def named_layout(folder: Path, kind: str, count: int = 60, dim: int | None = 5) -> Any:
     """A layout in an order of its own, with random features; edges join all nodes in a ring, and some at random."""
     folder.mkdir(parents=True, exist_ok=True)
     ids, rng = source_ids(kind, count), np.random.default_rng(3)
@@ -33,8 +33,13 @@ def named_layout(folder: Path, kind: str, count: int = 60, dim: int = 5) -> Any:
     )
     (folder / "edges.tsv").write_text("".join(f"{ids[u]}\t{ids[v]}\n" for u, v in ends.T))
     graph = tiering.import_graph(
-        folder / "edges.tsv", folder / "graph", "edgelist", random_features=dim, **_IMPORTS.get(kind, {})
+        folder / "edges.tsv",
+        folder / "graph",
+        "edgelist",
+        **({} if dim is None else {"random_features": dim}),
+        **_IMPORTS.get(kind, {}),
     )
     scores = tiering.score_graph(graph, folder / "scores", scores=rng.permutation(count).astype(np.float64))
     ordered = tiering.reorder_graph(graph, scores, folder / "reordered")
-    return tiering.write_layout(ordered, folder / "layout", cpu="30%", ssd=[folder / "ssd"])
+    tiers = {} if dim is None else {"cpu": "30%", "ssd": [folder / "ssd"]}
+    return tiering.write_layout(ordered, folder / "layout", **tiers)

@@ -18,17 +18,14 @@ from tiering.formats.features import FEATURE_DTYPES
 from tiering.formats.npy_file import npy_header
 from tiering.text.progress import progress
 
+DTYPES = ", ".join(dtype for dtype in FEATURE_DTYPES if dtype != "bfloat16")  # which numpy files have
 FORM = "form"  # key of the journal: dtype and width of the table
 
 
 def write_features(
-    blocks: Iterable[Any] | Callable[[int], Iterable[Any]] | Any,
-    out: str | os.PathLike[str],
-    *,
-    rows: int | None = None,
-    column: str | None = None,
-    force: bool = False,
-) -> Path:
+    blocks: Iterable[Any] | Callable[[int], Iterable[Any]] | Any, out: str | os.PathLike[str], *,
+    rows: int | None = None, column: str | None = None, force: bool = False,
+) -> Path:  # fmt: skip
     """Write blocks of feature rows, such as a text encoder's batches, as one ``.npy`` file of shape (rows, dim).
 
     Parameters
@@ -126,8 +123,7 @@ def _arrays(blocks: Any, column: str | None) -> Iterator[np.ndarray[Any, Any]]:
         except (TypeError, ValueError) as error:  # bfloat16 of torch; lists of unequal lengths
             array, kind = np.empty(0), f"{getattr(block, 'dtype', type(block).__name__)} ({error})"
         if array.ndim != 2 or not array.shape[1] or array.dtype.name not in FEATURE_DTYPES:
-            known = ", ".join(dtype for dtype in FEATURE_DTYPES if dtype != "bfloat16")
-            raise InputError(f"blocks: expected arrays of shape (n, dim) of {known}, found {kind}; convert them")
+            raise InputError(f"blocks: expected arrays of shape (n, dim) of {DTYPES}, found {kind}; convert them")
         yield array.astype(array.dtype.newbyteorder("="), copy=False)
 
 

@@ -48,8 +48,7 @@ class NameTable:
         """Return the names of nodes as an array of Arrow, strings. Cost: the names of these nodes are read."""
         import pyarrow as pa
 
-        buffers = pa.py_buffer(self.offsets), pa.py_buffer(self.data)
-        names = pa.LargeStringArray.from_buffers(len(self), *buffers)
+        names = pa.LargeStringArray.from_buffers(len(self), pa.py_buffer(self.offsets), pa.py_buffer(self.data))
         return names.take(pa.array(nodes if self.ranks is None else self.ranks[nodes])).cast(pa.string())
 
     def position(self, encoded: bytes) -> int | None:

@@ -100,7 +100,7 @@ def _ids(graph: SizedGraph, node_type: str, value: Any, seed: int, source_ids: b
         ids = open_npy(Path(value), "node ids").array()
     else:
         ids = np.asarray(value)
-    if not source_ids:
+    if not source_ids or getattr(graph, "order", None) is None:
         return ids
     checked = _checked(graph, node_type, ids, _name(node_type, value), repeats=True)
     return graph.old_to_new(node_type)[checked]  # type: ignore[union-attr] # a graph with ranks is one on disk
