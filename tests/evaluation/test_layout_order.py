@@ -73,6 +73,7 @@ def test_a_layout_without_rows(tmp_path):
 
 def test_what_is_refused(made, tmp_path, tiering_cli):
     _, scores, layout = made
-    tiering_cli("evaluate", scores.path).refused("expected a graph or a layout to evaluate, found scores")
+    words = "expected a graph or a layout to evaluate, found scores"
+    tiering_cli("evaluate", scores.path).refused(f"{scores.path}: {words}")
     with pytest.raises(InputError, match="expected ids 0"):
         tiering.evaluate_scores(layout, train={layout.feature_types[0]: [10**7]}, **ASKED)

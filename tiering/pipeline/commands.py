@@ -201,7 +201,8 @@ def evaluate_scores(
     artifact: Any = open_artifact(graph) if isinstance(graph, str | os.PathLike) else getattr(graph, "artifact", graph)
     if not isinstance(artifact, Graph | Layout):
         kind = getattr(artifact, "kind", type(artifact).__name__)
-        raise InputError(f"{graph}: expected a graph or a layout to evaluate, found {kind}")
+        place = getattr(artifact, "path", graph)
+        raise InputError(f"{place}: expected a graph or a layout to evaluate, found {kind}")
     base = run.open(artifact.graph if isinstance(artifact, Layout) else artifact, Graph)
     judged = [run.open(one, Scores) for one in scores]
     with reading(base, *judged):
