@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-from typer import Option
+from typer import Argument, Option
 
 from tiering.evaluation.options import TIERS, EvaluationOptions, PlanOptions
 from tiering.sampling.options import SamplingOptions
@@ -28,8 +28,10 @@ _tier = partial(Option, metavar="SIZE", rich_help_panel=TIERS)
 )
 def evaluate_command(
     call: Call,
-    graph: GraphArgument,
-    scores: Annotated[list[Path] | None, Option("--scores", "-s", help="Scores; repeatable.", metavar="S")] = None,
+    graph: Annotated[Path, Argument(metavar="G", help="Graph; or a layout, whose own order and tiers are evaluated.")],
+    scores: Annotated[
+        list[Path] | None, Option("--scores", "-s", help="Scores to evaluate; repeatable.", metavar="S")
+    ] = None,
     fanouts: Annotated[
         list[str] | None, Option(help=f"{_FANOUTS.help} Repeatable. Default: 10,10,10.", metavar="N,N,..")
     ] = None,
@@ -48,7 +50,7 @@ def evaluate_command(
     """
     from tiering.evaluation.figures import plot as draw
     from tiering.evaluation.result import evaluation_tables, notes_on
-    from tiering.formats.graph import Graph
+    from tiering.formats.registry import open_artifact
     from tiering.formats.scores import Scores
     from tiering.layout.tiers import parse_capacities
     from tiering.pipeline import evaluate_scores
@@ -57,7 +59,8 @@ def evaluate_command(
     asked: dict[str, Any] = {**call.collect(EvaluationOptions), **call.collect(SamplingOptions)}
     if "row_bytes" in asked:
         asked["row_bytes"] = parse_row_bytes(asked["row_bytes"])
-    base, judged = Graph.open(graph), [Scores.open(path) for path in scores or []]
+    base: Any = open_artifact(graph)
+    judged = [Scores.open(path) for path in scores or []]
     walks = [name for name in ("num_walks", "walk_length", "restart", "metapaths") if name in asked]
     if walks and call.sampler != "pinsage":
         note(f"note: {', '.join(walks).replace('_', ' ')} has no effect on sampler {call.sampler}, only on pinsage")

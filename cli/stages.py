@@ -92,9 +92,13 @@ def export_command(
     stored: Annotated[
         bool, Option("--stored", help="Rows that a codec stored as they are, with its parameters, not decoded.")
     ] = False,
+    format_: Annotated[
+        str, Option("--format", help="Of embeddings: npy, or parquet with your own ids.", metavar="npy|parquet")
+    ] = "npy",
 ) -> None:
-    """Write adjacency, features, labels and splits as .npy files for other programs."""
-    call.run_stage("estimate_export", "export_layout", layout, out, original_order=original_order, stored=stored)
+    """Write adjacency, features, labels and splits as .npy files for other programs; embeddings as parquet too."""
+    asked = {"original_order": original_order, "stored": stored, "format": format_}
+    call.run_stage("estimate_export", "export_layout", layout, out, **asked)
 
 
 @takes(group(ClusterOptions), group(Common, "threads", "no_verify", "dry_run", "json"))

@@ -54,7 +54,7 @@ if __name__ == "__main__":
         with torch.no_grad():
             expected = model([graph, graph], layout.features(relation[0]).gather(nodes).float())
         test = torch.from_numpy(layout.split("test").copy())  # ranks, as the rows of the embeddings are by rank
-        y, rows = torch.from_numpy(layout.labels()[test.numpy()]), torch.from_numpy(scores[test])
+        y, rows = torch.from_numpy(layout.labels()[test.numpy()]), scores[test]
         print(f"largest difference {(rows - expected[test]).abs().max():.1e}")
         for name, found in (("embeddings", rows), ("whole graph", expected[test])):
             print(f"test accuracy by {name}: {(found.argmax(1) == y).float().mean():.4f}")

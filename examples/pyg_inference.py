@@ -55,7 +55,7 @@ if __name__ == "__main__":
         model.eval()
         scores = layout.pyg_inference(model, options.out, memory=options.memory)
         test = torch.from_numpy(layout.split("test").copy())  # ranks, as the rows of the embeddings are by rank
-        y, rows = torch.from_numpy(layout.labels()[test.numpy()]), torch.from_numpy(scores[test])
+        y, rows = torch.from_numpy(layout.labels()[test.numpy()]), scores[test]
         expected = whole_graph(model, layout)[test]
         print(f"largest difference {(rows - expected).abs().max():.1e}")
         for name, found in (("embeddings", rows), ("whole graph", expected)):

@@ -73,7 +73,7 @@ if __name__ == "__main__":
             expected = model(x, edges, target)
         test = torch.from_numpy(layout.split("test", target).copy())  # ranks, as rows of embeddings are by rank
         y = torch.from_numpy(layout.labels(target)[test.numpy()])
-        rows, expected = torch.from_numpy(scores.gather(test, target)), expected[test]
+        rows, expected = scores.gather(test, target), expected[test]
         print(f"largest difference {(rows - expected).abs().max():.1e}")
         for name, found in (("embeddings", rows), ("whole graph", expected)):
             print(f"test accuracy by {name}: {(found.argmax(1) == y).float().mean():.4f}")

@@ -249,6 +249,7 @@ def make_embeddings(out: Path, reordered: Graph) -> None:
     with ArtifactWriter(out, "embeddings") as writer:
         writer.put("rows", np.frombuffer(b"".join(parts), np.uint8))
         writer.put("nodes/paper", np.array([1, 3]))
+        writer.put("ids/paper", np.array([1001, 7]))
         writer.adopt(reordered.order, "order")
         types = {
             "author": {"rows": 2, "dim": 3, "dtype": "float32", "codec": "bfloat16", "offset": 0},

@@ -109,7 +109,7 @@ def test_keywords_that_editors_know_are_those_that_are_taken() -> None:
     rows = of(options.ReadOptions, options.DeviceOptions)
     seeds = of(options.SeedOptions) - {"split"}
     batches = rows | sampling | seeds | of(options.PipelineOptions, options.MemoryOptions)
-    nodes = {"node_type", "seeds", "seed_time"}
+    nodes = {"node_type", "seeds", "seed_ids", "seed_time"}
     assert keys(ImportKeywords) == of(ImportOptions) | {"checksum_features"}
     assert keys(ScoreKeywords) == set(OPTIONS)
     given = named(evaluate) - {"graph", "scores", "sampling"}

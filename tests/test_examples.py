@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import runpy
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import warm_processes
+from named_layouts import named_layout
 from torch.distributed import TCPStore
 
 import tiering
@@ -215,3 +217,31 @@ def test_demo_runs_through(tmp_path, capsys, monkeypatch):
     arguments = ("demo.py", "--nodes", "2000", "--edges", "20000", "--out", "demo")
     assert any("train again" in line for line in printed(capsys, monkeypatch, *arguments, begin=""))
     assert (tmp_path / "demo" / "layout" / "manifest.json").is_file()
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_neighbors_by_the_users_ids(tmp_path, capsys, monkeypatch, installed):
+    """Both libraries find what a comparison with all vectors finds; each is skipped where it is not installed."""
+    layout = named_layout(tmp_path, "names", 400)
+    embeddings = layout.inference([lambda block, x: x[: block.num_dst]], tmp_path / "e")
+    monkeypatch.chdir(tmp_path)
+    known, find_spec = {"faiss", "duckdb"}, importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util,
+        "find_spec",
+        lambda name, *more: None if name in known and not installed else find_spec(name, *more),
+    )
+    lines = printed(
+        capsys, monkeypatch, "vector_search.py", "e", "Q42é", "Q77é", "--neighbors", 3, begin="faiss|duckdb"
+    )
+    expected = []
+    names = layout.graph.names()
+    for row in names.find(["Q42é", "Q77é"]):
+        near = (embeddings[:] - embeddings[int(row)]).square().sum(1).argsort()
+        expected.append(f"nearest to {names.of([row])[0]}: {', '.join(names.of(near[1:4]))}")
+    for library in known:
+        own = [line.removeprefix(f"{library}: ") for line in lines if line.startswith(library)]
+        if installed and find_spec(library) is not None:
+            assert own[:2] == expected and "peak memory" in own[2]
+        else:
+            assert len(own) == 1 and own[0].startswith("skipped, not installed; pip install ")

@@ -35,11 +35,12 @@ from tiering.version import __version__
 __all__ = [
     "ClusterOptions", "__version__", "check", "copy", "evaluate_scores", "export_layout", "generate_dataset",
     "import_graph", "open", "plan_epochs", "relink", "reorder_graph", "report", "run_chain", "score_graph", "tiered",
-    "write_layout",
+    "write_features", "write_layout",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
     from tiering.artifacts.manifest import Problem
+    from tiering.datasets.feature_blocks import write_features
     from tiering.datasets.generated import generate_dataset
     from tiering.loader.tiered_tensor.tensor import tiered
     from tiering.pipeline import (
@@ -60,6 +61,7 @@ _OTHERS = {
     "ClusterOptions": "tiering.run.job",
     "generate_dataset": "tiering.datasets.generated",
     "tiered": "tiering.loader.tiered_tensor.tensor",
+    "write_features": "tiering.datasets.feature_blocks",
 }
 """Modules of the public names that the pipeline does not have."""
 
@@ -76,14 +78,15 @@ def __getattr__(name: str) -> Any:
 
 
 def open(path: str | os.PathLike[str]) -> Any:
-    """Open the artifact at `path`: a `Graph`, `Features`, `Scores`, `Order` or `TieredLayout`.
+    """Open the artifact at `path`: a `Graph`, `Features`, `Scores`, `Order`, `TieredLayout` or `TieredEmbeddings`.
 
-    Layouts come ready to read; torch is imported only when tensors are asked for. Raises `MissingError` if there is
-    nothing at `path`, `FormatError` if it is damaged or of a version this package cannot read.
+    Layouts and embeddings come ready to read; torch is imported only when tensors are asked for. Raises `MissingError`
+    if there is nothing at `path`, `FormatError` if it is damaged or of a version this package cannot read.
     """
     from tiering.memory import require_floor
 
     require_floor("open")
+    from tiering.formats.embeddings import Embeddings
     from tiering.formats.layout import Layout
     from tiering.formats.registry import open_artifact
     from tiering.text.arguments import require_local
@@ -94,6 +97,10 @@ def open(path: str | os.PathLike[str]) -> Any:
         from tiering.loader.layout import TieredLayout
 
         return TieredLayout(artifact)
+    if isinstance(artifact, Embeddings):
+        from tiering.loader.inference.embeddings import TieredEmbeddings
+
+        return TieredEmbeddings.open(path, outside=False)
     return artifact
 
 

@@ -110,11 +110,15 @@ class OutputDirectory(AbstractContextManager["OutputDirectory"]):
         if os.path.lexists(self.out):
             if not self._force:
                 raise ExistsError(f"{self.out}: already exists; give --force to replace it, or choose another output")
-            refuse_foreign(self.out)
+            self._refuse_foreign()
         if os.path.lexists(self._old):
             refuse_foreign(self._old)
         if os.path.lexists(self.path) and not Journal.is_own(self.path / JOURNAL):  # every run begins with one
             refuse_foreign(self.path, lambda _: False)
+
+    def _refuse_foreign(self) -> None:
+        """Raise `ExistsError` if `force` may not replace what is at `out`."""
+        refuse_foreign(self.out)
 
     def _recover(self) -> None:
         returns = self._old.exists() and not self.out.exists()
@@ -241,6 +245,27 @@ class OutputDirectory(AbstractContextManager["OutputDirectory"]):
                 kept.append(str(self.out))
 
     def __exit__(self, *_: object) -> None:
+        self.discard()
+
+
+class OutputFile(OutputDirectory):
+    """A file being written: `content` lies in the directory `path` until `commit_file`; `force` replaces a file."""
+
+    @property
+    def content(self) -> Path:
+        """The file while it is written."""
+        return self.path / "content"
+
+    def _refuse_foreign(self) -> None:
+        if not self.out.is_file():
+            raise ExistsError(f"{self.out}: expected a file to replace, found a directory; choose another output")
+
+    def commit_file(self) -> None:
+        """Give the file, which is synced, its name; remove the journal."""
+        with storage_errors(self.out):
+            self._refuse_existing()
+            self.content.rename(self.out)
+            fsync_directory(self.out.parent)
         self.discard()
 
 

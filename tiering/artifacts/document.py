@@ -19,7 +19,7 @@ from tiering.text.arguments import nameable
 MANIFEST = "manifest.json"
 MAJOR = 1
 # minor versions that this package writes; each is the first whose manifests are sealed
-MINORS = {"graph": 1, "features": 1, "scores": 2, "order": 1, "names": 0, "layout": 2, "embeddings": 0}
+MINORS = {"graph": 1, "features": 1, "scores": 2, "order": 1, "names": 0, "layout": 2, "embeddings": 1}
 KINDS = tuple(MINORS)
 # Names allowed in ``requires``; any other is refused.
 SUPPORTED_FEATURES = frozenset({"first", "edge_tables", "table_order", "units", "codec", "time"})

@@ -109,6 +109,7 @@ class EvaluationKeywords(CommonKeywords, total=False):
     shares: Sequence[float]
     resamples: int
     block: str | int
+    source_ids: bool
 
 
 @dataclass(frozen=True)

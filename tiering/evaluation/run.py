@@ -54,6 +54,7 @@ def evaluate(
     tiers: Capacities | None = None,
     threads: int | str | None = None,
     memory: str | int | Budget | None = None,
+    source_ids: bool = False,
     **options: Any,
 ) -> Evaluation:
     """Sample some epochs of training and report the fraction of the accesses that each score would have served.
@@ -62,8 +63,8 @@ def evaluate(
     in original ids; a node type without a vector counts as score 0. The oracle is always reported. `sampling` may be
     the fanouts alone, with its other fields among the `options`, which are those of `EvaluationOptions`: by default
     ``first_epoch`` is the first that no score of the same seed has counted (`unseen_epoch`), so that all predict.
-    `train` and `seed_time`: `tiering.formats.user_arrays.resolve_train` and ``resolve_times``; with times nodes may
-    come several times. With `tiers` the report says what they would move.
+    `train`, `source_ids` and `seed_time`: `tiering.formats.user_arrays.resolve_train` and ``resolve_times``; with times
+    nodes may come several times. With `tiers` the report says what they would move.
 
     Cost: the sampling, twice with an ssd tier, and one sort of all rows per score. Where the memory is short
     (`evaluation_memory`), fewer threads sample; the result is the same.
@@ -76,7 +77,7 @@ def evaluate(
     workers = parse_threads(threads)
     how = sampling if isinstance(sampling, SamplingOptions) else SamplingOptions(**{"fanouts": sampling, **options})
     first = unseen_epoch(scores, how.seed) if asked.first_epoch is None else asked.first_epoch
-    nodes = resolve_train(graph, train, how.seed, repeats=seed_time is not None)
+    nodes = resolve_train(graph, train, how.seed, repeats=seed_time is not None, source_ids=source_ids)
     sampler = make_sampler(graph, how)
     times = sampler.seed_times(nodes, resolve_times(seed_time, nodes))
     rows = competing_rows(graph, asked.row_bytes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,7 +14,7 @@ from tiering import native
 from tiering.artifacts.file_writer import FileWriter
 from tiering.artifacts.manifest import Relation, relation_key, storage_dtype
 from tiering.artifacts.reader import chunks
-from tiering.artifacts.storage import ALIGNMENT, Bytes, open_raw, write_durably
+from tiering.artifacts.storage import Bytes, open_raw, write_durably
 from tiering.artifacts.writer import DirectoryWriter
 from tiering.codecs import Codec
 from tiering.errors import FormatError, InputError, InternalError
@@ -23,6 +22,7 @@ from tiering.formats.feature_rows import checked_tables, table_states, take
 from tiering.formats.features import LABEL_VALUES
 from tiering.formats.graph import Graph, graph_errors, relation_folder
 from tiering.formats.layout import Layout
+from tiering.formats.npy_file import npy_header
 from tiering.formats.shape import EdgeShape, GraphShape
 from tiering.formats.tier_rows import TierRows
 from tiering.memory import Budget
@@ -50,14 +50,8 @@ class ExportWriter(DirectoryWriter):
     """A writer of an export's files, with documents in the place of an artifact's manifest."""
 
     def header(self, name: str, dtype: str, shape: tuple[int, ...]) -> bytes:
-        """Return the header of a ``.npy`` file, padded for direct I/O, if empty to 128 bytes; none of other files."""
-        if not name.endswith(".npy"):
-            return b""
-        descr = storage_dtype(dtype).str
-        fields = f"{{'descr': {descr!r}, 'fortran_order': False, 'shape': {tuple(map(int, shape))!r}, }}"
-        magic = b"\x93NUMPY\x01\x00"
-        length = (128 if 0 in shape else ALIGNMENT) - len(magic) - 2
-        return magic + struct.pack("<H", length) + fields.encode("latin1").ljust(length - 1) + b"\n"
+        """Return the header of a ``.npy`` file; none of other files."""
+        return npy_header(dtype, shape) if name.endswith(".npy") else b""
 
     def commit(self, documents: dict[str, bytes]) -> None:
         """Write the documents, and give the directory its name."""

@@ -11,8 +11,10 @@ from typing import Any, cast
 
 import numpy as np
 
-from tiering.artifacts.manifest import relation_key, storage_dtype
-from tiering.artifacts.storage import Bytes, require_space
+from tiering.artifacts.checksum import file_digests
+from tiering.artifacts.manifest import FileEntry, relation_key, storage_dtype
+from tiering.artifacts.storage import Bytes, require_space, storage_errors
+from tiering.errors import InputError
 from tiering.exports.arrays import SCRATCH, Entry, ExportPlan, ExportWriter
 from tiering.formats.embeddings import ROWS, Embeddings
 from tiering.formats.features import FeatureTable
@@ -29,6 +31,7 @@ from tiering.text.units import format_bytes, parse_threads
 from tiering.version import __version__
 
 SETS = {"train": "train_set", "val": "validation_set", "test": "test_set"}  # names of the splits in GraphBolt
+FORMATS = ("npy", "parquet")  # of embeddings
 ON_DISK, IN_MEMORY = {"in_memory": False}, {"in_memory": True}
 
 
@@ -142,6 +145,22 @@ def graphbolt_metadata(name: str, document: dict[str, Any]) -> dict[str, Any]:
     return {"dataset_name": name, "graph": graph, "feature_data": features, "tasks": [task] if sets else []}
 
 
+def _write_parquet(writer: ExportWriter, name: str, batches: Any) -> None:
+    """Write a stream of batches as a parquet file, each as one row group."""
+    from pyarrow import parquet
+
+    path, plain = writer.path / name, {"compression": "none", "use_dictionary": False, "write_statistics": ["id"]}
+    with storage_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("wb") as file:
+            with parquet.ParquetWriter(file, batches.schema, **plain) as table, progress(None, name, "row") as bar:
+                for batch in batches:
+                    table.write_batch(batch, row_group_size=batch.num_rows)
+                    bar.update(batch.num_rows)
+            os.fsync(file.fileno())
+    writer.record(name, FileEntry.of("uint8", (path.stat().st_size,), file_digests(path)))
+
+
 def _first_bytes(rows: Bytes, count: int) -> Bytes:
     return rows[:, :count]
 
@@ -151,35 +170,47 @@ def export_embeddings(
     out: str | os.PathLike[str],
     *,
     original_order: bool = False,
+    format: str = "npy",  # noqa: A002 - the name the command line has
     threads: int | str | None = None,
     memory: str | int | Budget | None = None,
     force: bool = False,
 ) -> Export:
     """Write the rows of each type as ``nodes/TYPE/feat.npy``, with `original_order` by the ids of the source.
 
-    Rows of some nodes only lie in the order of their ranks, and ``nodes/TYPE/data/ids.npy`` says whose they are. Cost:
-    every byte is read once and written once, within the memory as a reorder of rows does it.
+    Rows of some nodes only lie in the order of their ranks, and ``nodes/TYPE/data/ids.npy`` says whose they are. With
+    `format` ``parquet`` ``nodes/TYPE/feat.parquet`` has the columns of `Embeddings.to_arrow` by rank, in row groups of
+    32 MiB. Cost: every byte is read once and written once, within the memory as a reorder of rows does it.
     """
+    if format not in FORMATS:
+        raise InputError(f"format: expected {' or '.join(FORMATS)}, found {format!r}")
+    if original_order and format == "parquet":
+        raise InputError(
+            "original order: parquet has a column of the ids of the source, in the order of ranks; leave it out"
+        )
     budget, workers = parse_memory(memory), parse_threads(threads)
-    options, inputs = {"original_order": original_order}, {"embeddings": embeddings.digest}
+    options: dict[str, Any] = {"original_order": original_order, **({} if format == "npy" else {"format": format})}
+    inputs = {"embeddings": embeddings.digest}
     provenance = {"package": f"tiering {__version__}", "stage": "export", "options": options, "inputs": inputs}
     types: dict[str, Any] = {}
     order, opener = cast("Order", embeddings.part(Order.kind)), partial(embeddings.manifest.place, ROWS)
     with ExportWriter(out, force=force, identity=provenance, reads=(embeddings,)) as writer:
         require_space({writer.path: embeddings.manifest.files[ROWS].bytes})
         for name in embeddings.node_types:
-            entry, ids, path = embeddings.entry(name), embeddings.nodes(name), f"nodes/{name}/feat.npy"
+            entry, ids, path = embeddings.entry(name), embeddings.nodes(name), f"nodes/{name}/feat.{format}"
             number, dtype = storage_dtype(entry.stored).itemsize, entry.stored.replace("bfloat16", "int16")
             width, held = entry.dim * number, embeddings.manifest.held
             source = entry.row_bytes // number, entry.stored, entry.offset, "rank", 2, opener, None, held
             maps = (order.old_to_new(name), order.new_to_old(name)) if original_order and ids is None else None
-            if not writer.has(path):
+            if format == "parquet" and not writer.has(path):
+                _write_parquet(writer, path, embeddings.to_arrow(name))
+            elif not writer.has(path):
                 table = FeatureTable(embeddings.path / ROWS, entry.rows, *source)
                 convert = partial(_first_bytes, count=width)
                 reader = TableReader(table, maps, workers, convert=convert, made_bytes=width)
                 items = Items(reader, Places.row_by_row(entry.rows, width), workers)
                 with writer.file(path, dtype, (entry.rows, entry.dim)) as file:
                     move_items([items], [file], budget, writer.path / SCRATCH, path)
+            dtype = dtype if format == "npy" else format
             arrays = {"feat": {"path": path, "dtype": entry.stored, "stored": dtype, "shape": [entry.rows, entry.dim]}}
             if ids is not None:
                 path = f"nodes/{name}/data/ids.npy"
@@ -189,7 +220,7 @@ def export_embeddings(
             types[name] = {"num_nodes": entry.rows, **absent, "splits": {}, "seed_labels": {}, "data": arrays}
             types[name]["feat"] = arrays.pop("feat")
         document = {
-            "format": "tiering.export", "version": "1.0", "to": "graphbolt",
+            "format": "tiering.export", "version": "1.0" if format == "npy" else "1.2", "to": "graphbolt",
             "order": "original" if original_order else "rank", "provenance": provenance,
             "homogeneous": len(types) == 1, "node_types": types, "relations": list[Any](),
         }  # fmt: skip

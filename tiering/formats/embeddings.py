@@ -13,12 +13,14 @@ from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.manifest import Problem, array_problems, body_problem, storage_dtype
 from tiering.errors import InputError
 from tiering.formats.layout import stored_bytes
+from tiering.formats.names import Names
 from tiering.formats.order import Order
 from tiering.text.description import Part, Table
 from tiering.text.units import format_bytes, format_count
 
 ROWS = "rows"  # the file of all rows, type after type
 PAGE_BYTES = 4096  # each type's rows begin at a multiple
+BATCH_BYTES = 32 << 20  # bytes of vectors in a batch of Arrow, and so in a row group of parquet
 
 
 @dataclass(frozen=True)
@@ -66,10 +68,13 @@ class RowsEntry:
 
 
 class Embeddings(Artifact):
-    """Rows by node type and rank, or of some nodes only (`nodes`); ``embeddings[ids]`` where there is one type."""
+    """Rows by node type and rank, or of some nodes only (`nodes`), with the ids or names of the nodes in the source.
+
+    `tiering.open` returns `tiering.loader.TieredEmbeddings`, which gives tensors too.
+    """
 
     kind = "embeddings"
-    part_types = (Order.kind,)
+    part_types = (Order.kind, Names.kind)
 
     def entry(self, node_type: str | None = None) -> RowsEntry:
         """Return size and place of a type's rows."""
@@ -80,6 +85,11 @@ class Embeddings(Artifact):
         name = f"nodes/{self._resolve_type(node_type)}"
         return self.manifest.array(name) if name in self.manifest.files else None
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Nodes of the only type, whose ranks are the indices, and numbers in a row."""
+        return self._order.new_to_old(self._resolve_type(None)).size, self.entry().dim
+
     def numpy(self, node_type: str | None = None) -> npt.NDArray[Any]:
         """Map the rows read-only, shape (rows, dim), by rank; ``bfloat16`` comes as ``uint16``."""
         entry, dtype = self.entry(node_type), storage_dtype(self.entry(node_type).stored)
@@ -87,7 +97,7 @@ class Embeddings(Artifact):
         rows = data.reshape(entry.rows, entry.row_bytes)
         return rows[:, : entry.dim * dtype.itemsize].view(dtype)
 
-    def gather(self, ids: Any, node_type: str | None = None, *, original: bool = False) -> npt.NDArray[Any]:
+    def gather_numpy(self, ids: Any, node_type: str | None = None, *, original: bool = False) -> npt.NDArray[Any]:
         """Return the rows of nodes, shape (ids, dim), by rank or, if `original`, by the ids of the source.
 
         `InputError`: an id is of no node, or of one without a row.
@@ -95,15 +105,14 @@ class Embeddings(Artifact):
         name = self._resolve_type(node_type)
         wanted = np.asarray(ids.cpu() if hasattr(ids, "cpu") else ids)
         known, count = self.nodes(name), self.entry(name).rows
-        order = cast("Order", self.part(Order.kind))
-        total = order.new_to_old(name).size
+        total = self._order.new_to_old(name).size
         if (
             wanted.ndim != 1
             or wanted.dtype.kind not in "iu"
             or (wanted.size and not 0 <= wanted.min() <= wanted.max() < total)
         ):
             raise InputError(f"ids: expected whole numbers of one dimension, 0 .. {total - 1}, found {wanted!r}")
-        ranks = order.old_to_new(name)[wanted] if original else wanted
+        ranks = self._order.old_to_new(name)[wanted] if original else wanted
         places = ranks if known is None else np.minimum(np.searchsorted(known, ranks), max(0, count - 1))
         if known is not None and (count == 0 or (known[places] != ranks).any()):
             missing = wanted[0] if count == 0 else wanted[known[places] != ranks][0]
@@ -111,11 +120,44 @@ class Embeddings(Artifact):
         rows: npt.NDArray[Any] = self.numpy(name)[places]
         return rows
 
-    def __getitem__(self, ids: Any) -> npt.NDArray[Any]:
-        return self.gather(ids)
+    def to_arrow(self, node_type: str | None = None) -> Any:
+        """Return the rows by rank as a stream, a ``pyarrow.RecordBatchReader``.
+
+        Columns: ``id``, the node's id or name in the source (int64, uint64 or string); ``vector``, a fixed-size list
+        of the numbers as they are stored, ``bfloat16`` as ``float32``. Cost: the rows are read once, front to back; a
+        batch of 32 MiB is in memory at a time.
+        """
+        import pyarrow as pa
+
+        name = self._resolve_type(node_type)
+        entry, rows, step = self.entry(name), self.numpy(name), max(1, BATCH_BYTES // self.entry(name).row_bytes)
+        wide = entry.stored == "bfloat16"
+
+        def make_batch(begin: int) -> Any:
+            part = np.ascontiguousarray(rows[begin : begin + step])
+            numbers = (part.astype(np.uint32) << 16).view(np.float32) if wide else part
+            vectors = pa.FixedSizeListArray.from_arrays(pa.array(numbers.reshape(-1)), entry.dim)
+            return pa.record_batch([self._source_ids(name, begin, begin + len(part)), vectors], ["id", "vector"])
+
+        schema = make_batch(entry.rows).schema
+        return pa.RecordBatchReader.from_batches(schema, map(make_batch, range(0, entry.rows, step)))
+
+    def _source_ids(self, name: str, begin: int, end: int) -> Any:
+        """Return the ids or names in the source of the nodes of some rows, as an array of Arrow."""
+        import pyarrow as pa
+
+        known, names, file = self.nodes(name), cast("Names | None", self.part(Names.kind)), f"ids/{name}"
+        if file in self.manifest.files:
+            return pa.array(self.manifest.array(file)[begin:end])
+        old = self._order.new_to_old(name)[slice(begin, end) if known is None else known[begin:end]].astype(np.int64)
+        return pa.array(old) if names is None or name not in names.node_types else names.table(name).take(old)
+
+    @property
+    def _order(self) -> Order:
+        return cast("Order", self.part(Order.kind))
 
     def __len__(self) -> int:
-        return sum(self.entry(name).rows for name in self.node_types)
+        return self.shape[0]
 
     def _body_problems(self) -> Iterator[Problem]:
         entries, files = [self.entry(name) for name in self.node_types], self.manifest.files
@@ -126,8 +168,9 @@ class Embeddings(Artifact):
         elif ROWS not in files or files[ROWS].bytes != (entries[-1].end if entries else 0):
             yield body_problem(f"files.{ROWS}", f"expected a file of {entries[-1].end} bytes", "size")
         for name in self.node_types:
-            if f"nodes/{name}" in files:
-                yield from array_problems(self.manifest, f"nodes/{name}", (self.entry(name).rows,), ["int64"])
+            for file, dtypes in ((f"nodes/{name}", ["int64"]), (f"ids/{name}", ["int64", "uint64"])):
+                if file in files:
+                    yield from array_problems(self.manifest, file, (self.entry(name).rows,), dtypes)
 
     def _structure_problems(self) -> Iterator[Problem]:
         for name in self.node_types:

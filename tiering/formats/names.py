@@ -44,6 +44,13 @@ class NameTable:
         """Return a name as UTF-8."""
         return self.data[int(self.offsets[position]) : int(self.offsets[position + 1])].tobytes()
 
+    def take(self, nodes: npt.NDArray[np.int64]) -> Any:
+        """Return the names of nodes as an array of Arrow, strings. Cost: the names of these nodes are read."""
+        import pyarrow as pa
+
+        names = pa.LargeStringArray.from_buffers(len(self), pa.py_buffer(self.offsets), pa.py_buffer(self.data))
+        return names.take(pa.array(nodes if self.ranks is None else self.ranks[nodes])).cast(pa.string())
+
     def position(self, encoded: bytes) -> int | None:
         """Return the position of a name, if it is there. Cost: of 10 million names some 25 are read."""
         at = bisect.bisect_left(range(len(self)), encoded, key=self.encoded)
@@ -134,6 +141,8 @@ class NodeNames:
 
     def find(self, names: Sequence[str]) -> npt.NDArray[np.int64]:
         """Return the ids in the graph, int64 of shape (names,), of nodes with these names; a binary search for each."""
+        if wrong := [name for name in names if not isinstance(name, str)]:
+            raise InputError(f"names: names of {self._type} are text, found {wrong[0]!r}; give their names")
         positions = [self._table.position(name.encode()) for name in names]
         if None in positions:
             name = names[positions.index(None)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import struct
 import warnings
 import zipfile
 from collections.abc import Iterable
@@ -14,7 +15,8 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from tiering.artifacts.storage import file_exists, open_raw, require_file, storage_errors
+from tiering.artifacts.manifest import storage_dtype
+from tiering.artifacts.storage import ALIGNMENT, file_exists, open_raw, require_file, storage_errors
 from tiering.errors import InputError, quoted
 
 _MAGIC = b"\x93NUMPY"
@@ -132,6 +134,15 @@ def read_header(file: IO[bytes], where: str | Path) -> NpyHeader:
         )
     sizes = tuple(int(n) for n in shape)
     return NpyHeader(np.dtype(dtype), sizes, bool(fortran) and len(sizes) > 1, file.tell())
+
+
+def npy_header(dtype: str, shape: tuple[int, ...]) -> bytes:
+    """Return the header of a file, padded for direct I/O to 4096 bytes, if the array is empty to 128."""
+    descr = storage_dtype(dtype).str
+    fields = f"{{'descr': {descr!r}, 'fortran_order': False, 'shape': {tuple(map(int, shape))!r}, }}"
+    magic = _MAGIC + b"\x01\x00"
+    length = (128 if 0 in shape else ALIGNMENT) - len(magic) - 2
+    return magic + struct.pack("<H", length) + fields.encode("latin1").ljust(length - 1) + b"\n"
 
 
 def _damaged(where: str | Path, what: str) -> InputError:

@@ -28,15 +28,16 @@ HOW_TO = (
 
 
 def resolve_train(
-    graph: SizedGraph, train: Train = None, seed: int = 0, *, repeats: bool = False
+    graph: SizedGraph, train: Train = None, seed: int = 0, *, repeats: bool = False, source_ids: bool = False
 ) -> dict[str, IdArray]:
     """Return training nodes by node type: int64 ids, at least one, of the types that have any.
 
     `train` is ``None``: the splits ``train``; another split; for one type an array of ids, a ``.npy`` file, or a share
     such as ``"1%"``, drawn without replacement and sorted; for several, one of these by type, as a mapping or as text
-    such as ``paper=1%,author=ids.npy``. With `repeats` an id may come several times.
+    such as ``paper=1%,author=ids.npy``. With `repeats` an id may come several times. With `source_ids` arrays and files
+    of a reordered graph hold ids of the source, not ranks.
     """
-    given = _train_by_type(graph, train, seed)
+    given = _train_by_type(graph, train, seed, source_ids)
     splits = {name for node_type in graph.node_types for name in graph.splits(node_type)}
     if isinstance(graph, GraphShape) and (train is None or (isinstance(train, str) and train in splits)):
         return {node_type: ids for node_type, (ids, _) in given.items() if ids.size}
@@ -47,7 +48,9 @@ def resolve_train(
     return nodes
 
 
-def _train_by_type(graph: SizedGraph, train: Train, seed: int) -> dict[str, tuple[np.ndarray[Any, Any], str]]:
+def _train_by_type(
+    graph: SizedGraph, train: Train, seed: int, source_ids: bool
+) -> dict[str, tuple[np.ndarray[Any, Any], str]]:
     split = "train" if train is None else train
     if isinstance(split, str) and (owners := [t for t in graph.node_types if split in graph.splits(t)]):
         return {t: (graph.split(split, t), f"split {split} of {t!r}") for t in owners}
@@ -61,11 +64,11 @@ def _train_by_type(graph: SizedGraph, train: Train, seed: int) -> dict[str, tupl
             raise InputError(f"train: expected TYPE=FILE.npy or TYPE=PERCENT separated by commas, found {train!r}")
         train = pairs
     if isinstance(train, Mapping):
-        return {t: (_ids(graph, t, value, seed), _name(t, value)) for t, value in train.items()}
+        return {t: (_ids(graph, t, value, seed, source_ids), _name(t, value)) for t, value in train.items()}
     if isinstance(train, str) and not train.strip().endswith("%"):
         _require_file(Path(train))  # before a type is asked for that would not help
     node_type = _only_type(graph)
-    return {node_type: (_ids(graph, node_type, train, seed), _name(node_type, train))}
+    return {node_type: (_ids(graph, node_type, train, seed, source_ids), _name(node_type, train))}
 
 
 def _name(node_type: str, train: Any) -> str:
@@ -82,7 +85,7 @@ def _only_type(graph: SizedGraph) -> str:
     raise InputError(f"{graph.path}: say which node type the training nodes are of, as TYPE=...; types: {types}")
 
 
-def _ids(graph: SizedGraph, node_type: str, value: Any, seed: int) -> np.ndarray[Any, Any]:
+def _ids(graph: SizedGraph, node_type: str, value: Any, seed: int, source_ids: bool) -> np.ndarray[Any, Any]:
     count = graph.num_nodes(node_type)
     if isinstance(value, str) and value.strip().endswith("%"):
         fraction = parse_size(value, "train").fraction or 0.0
@@ -94,8 +97,13 @@ def _ids(graph: SizedGraph, node_type: str, value: Any, seed: int) -> np.ndarray
         return graph.split(value, node_type)
     if isinstance(value, (str, os.PathLike)):
         _require_file(Path(value))
-        return open_npy(Path(value), "node ids").array()
-    return np.asarray(value)
+        ids = open_npy(Path(value), "node ids").array()
+    else:
+        ids = np.asarray(value)
+    if not source_ids or getattr(graph, "order", None) is None:
+        return ids
+    checked = _checked(graph, node_type, ids, _name(node_type, value), repeats=True)
+    return graph.old_to_new(node_type)[checked]  # type: ignore[union-attr] # a graph with ranks is one on disk
 
 
 def _require_file(path: Path) -> None:

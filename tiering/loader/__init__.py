@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 from tiering.text.arguments import lazy_names
 
 __all__ = [
-    "Batch", "Block", "Counters", "Loader", "PeerGroup", "TierCounters", "TieredFeatures", "TieredLayout",
-    "TieredTensor", "open_layout",
+    "Batch", "Block", "Counters", "Loader", "PeerGroup", "TierCounters", "TieredEmbeddings", "TieredFeatures",
+    "TieredLayout", "TieredTensor", "open_layout",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
     from tiering.loader.batches.batch import Batch, Block
+    from tiering.loader.inference.embeddings import TieredEmbeddings
     from tiering.loader.layout import TieredLayout, open_layout
     from tiering.loader.loader import Loader
     from tiering.loader.processes.peers import PeerGroup
@@ -24,6 +25,6 @@ if TYPE_CHECKING:
     from tiering.loader.tiered_tensor.tensor import TieredTensor
 else:
     __getattr__ = lazy_names(
-        __name__, "batches.batch", "layout", "loader", "processes.peers", "stats", "tables.gather",
-        "tiered_tensor.tensor",
+        __name__, "batches.batch", "inference.embeddings", "layout", "loader", "processes.peers", "stats",
+        "tables.gather", "tiered_tensor.tensor",
     )  # fmt: skip

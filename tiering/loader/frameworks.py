@@ -333,6 +333,10 @@ class ForFrameworks(OpenTables):
         """Add the split, or nodes of the source (all where nothing is named), to keywords; return ``input_id``."""
         words["split"], input_id = split, None
         if nodes is not ... or (split is None and words.get("seeds") is None):
+            if words.pop("seed_ids", None) is not None and nodes is not ...:
+                raise InputError(
+                    f"seed_ids: {what} takes ids of the source; give seeds= in place of {what}, or leave it out"
+                )
             nodes, node_type = None if nodes is ... else nodes, words.get("node_type")
             words["node_type"], words["seeds"], input_id = find_nodes(self.graph, nodes, node_type, what)
         return input_id

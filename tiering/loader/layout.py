@@ -47,10 +47,10 @@ class TieredLayout(ForFrameworks, Described, AbstractContextManager["TieredLayou
 
         Parameters
         ----------
-        split, node_type, seeds, seed_time, shuffle, drop_last, rank, world_size
-            Seeds, their times, their order; see `tiering.loader.options.SeedOptions`. ``None``: all nodes; with
-            ``shuffle=False`` in the order of their ranks, which `pyg_loader` and `dgl_loader` replace by that of the
-            source.
+        split, node_type, seeds, seed_ids, seed_time, shuffle, drop_last, rank, world_size
+            Seeds, their times, their order: a split, or other nodes, as ``seeds=["Q42"], seed_ids="name"``; see
+            `tiering.loader.options.SeedOptions`. ``None``: all nodes; with ``shuffle=False`` in the order of their
+            ranks, which `pyg_loader` and `dgl_loader` replace by that of the source.
         fanouts
             Neighbours per hop, the seeds' own hop first, in forms of `tiering.text.units.parse_fanouts`. ``pinsage``:
             how many of the most visited nodes; ``ladies``: nodes per layer.
@@ -109,7 +109,7 @@ class TieredLayout(ForFrameworks, Described, AbstractContextManager["TieredLayou
         fanouts, features, shuffle, drop_last, ...
             As of `loader`; ``batch_size`` is in links. There is no split, and batches have no `Batch.y`.
         """
-        if refused := [name for name in ("split", "node_type", "seeds") if name in options]:
+        if refused := [name for name in ("split", "node_type", "seeds", "seed_ids") if name in options]:
             raise TypeError(f"link_loader() got an unexpected keyword argument {refused[0]!r}")
         asked = LinkOptions(relation, links, Negatives.of(negatives), time=link_time)
         return Loader(self, LoaderOptions.of(features, {"fanouts": fanouts, **options}, asked, "link_loader"))

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     import torch
 
 
-Ranks: TypeAlias = Any
-"""Nodes by the numbers that a layout gives them, hottest first; `TieredLayout.old_to_new` makes them of ids."""
 OriginalIds: TypeAlias = Any
 """Nodes by their ids in the source, as scripts for other libraries have them; `TieredLayout.new_to_old` leads back."""
 
@@ -104,7 +102,10 @@ class SeedOptions:
     node_type: str | None = None
     """Type of the seeds; optional where one type has the split."""
     seeds: Any = None
-    """Ids (ranks) to use instead of a split."""
+    """Nodes to use instead of a split: ids, a mask over them, or names, in a list, an array or a column of Arrow."""
+    seed_ids: str = "rank"
+    """Kind of the ids in `seeds`: ``rank``; ``original``: ids of the source; ``name``: your own names, or numbers, of
+    nodes (`tiering.formats.graph.Graph.names`), or ids of the source where the graph keeps none."""
     seed_time: Any = None
     """With `time`: the time of each seed, in the order of the split or of `seeds`; by default the node's own."""
     shuffle: bool = True
@@ -271,4 +272,5 @@ class NodeKeywords(BatchKeywords, total=False):
 
     node_type: str | None
     seed_time: Any
-    seeds: Ranks
+    seeds: Any
+    seed_ids: str

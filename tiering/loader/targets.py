@@ -20,6 +20,7 @@ from tiering.text.units import format_count
 Ids = npt.NDArray[np.int64]
 EDGE_IDS = "edge_ids"  # edge data with each edge's position in the source, which `import --edge-ids` keeps
 _MEANING = {"original": "original ids", "rank": "ranks"}
+SEED_IDS = ("rank", "original", "name")
 Plan = EpochPlan | LinkPlan  # the batches of an epoch
 
 
@@ -188,6 +189,16 @@ def make_negatives(sampling: Any) -> Negatives | None:
     return Negatives(sampling.mode.value, float(sampling.amount), *weights)
 
 
+def find_seeds(graph: Graph, node_type: str, options: SeedOptions) -> Ids:
+    """Return the ranks of ``options.seeds``, which are ids or names as ``options.seed_ids`` says, or a mask."""
+    if options.seed_ids not in SEED_IDS:
+        raise InputError(f"seed_ids: expected {', '.join(SEED_IDS)}, found {options.seed_ids!r}")
+    seeds, own = as_array(options.seeds), options.seed_ids == "name"
+    if own and seeds.dtype != np.bool_ and (names := graph.names(node_type)) is not None:
+        return names.find(seeds.tolist())
+    return NodeIds(graph, "original" if own else options.seed_ids).ranks(node_type, seeds, "seeds")
+
+
 class NodeTargets:
     """Nodes of one type: those of a split, unless ids are given."""
 
@@ -203,7 +214,8 @@ class NodeTargets:
             )
         if options.seeds is not None or split is None:
             node_type, what = find_node_type(graph, node_type, "seeds"), "seeds"
-            self.ids = np.arange(graph.num_nodes(node_type)) if options.seeds is None else as_array(options.seeds)
+            every = options.seeds is None
+            self.ids = np.arange(graph.num_nodes(node_type)) if every else find_seeds(graph, node_type, options)
         else:
             if node_type is None:
                 owners = [known for known in graph.node_types if split in graph.splits(known)]

@@ -17,6 +17,7 @@ from tiering import evaluation
 from tiering.artifacts.reader import uncached_bytes
 from tiering.artifacts.storage import disk_of
 from tiering.errors import InputError
+from tiering.evaluation.layout_order import layout_order
 from tiering.formats.embeddings import Embeddings
 from tiering.formats.feature_rows import checked_tables
 from tiering.formats.graph import Graph
@@ -175,7 +176,7 @@ def score_graph(
 
 
 def evaluate_scores(
-    graph: Graph | Pathlike,
+    graph: Graph | TieredLayout | Layout | Pathlike,
     scores: Sequence[Scores | Pathlike] = (),
     *,
     fanouts: Fanouts = (10, 10, 10),
@@ -187,7 +188,8 @@ def evaluate_scores(
     Parameters
     ----------
     graph
-        Opened or by path, reordered or not.
+        Opened or by path, reordered or not; or a layout. The result of a layout has its order as the score ``layout``,
+        and by default its tiers; ids in `train` are those of the source.
     scores
         Scores of the graph; the oracle, which knows the reads, is always there.
     fanouts
@@ -197,11 +199,19 @@ def evaluate_scores(
         `tiering.sampling.SamplingOptions`: ``batch_size`` (1024 nodes), ``seed`` (0)...
     """
     run = StageRun("", verify=verify)
-    base, *judged = [run.open(graph, Graph), *(run.open(one, Scores) for one in scores)]
+    artifact: Any = open_artifact(graph) if isinstance(graph, str | os.PathLike) else getattr(graph, "artifact", graph)
+    if not isinstance(artifact, Graph | Layout):
+        kind = getattr(artifact, "kind", type(artifact).__name__)
+        place = getattr(artifact, "path", graph)
+        raise InputError(f"{place}: expected a graph or a layout to evaluate, found {kind}")
+    base = run.open(artifact.graph if isinstance(artifact, Layout) else artifact, Graph)
+    judged = [run.open(one, Scores) for one in scores]
     with reading(base, *judged):
-        result = evaluation.evaluate(base, evaluation.named_scores(base, judged), fanouts, **options)
-        for artifact in (base, *judged):
-            artifact.finish_reads()
+        own = layout_order(artifact) if isinstance(artifact, Layout) else {"scores": {}}
+        known = {**own.pop("scores"), **evaluation.named_scores(base, judged)}
+        result = evaluation.evaluate(base, known, fanouts, **{**own, **options})
+        for read in (base, *judged):
+            read.finish_reads()
     return result
 
 
@@ -329,9 +339,10 @@ def export_layout(
     *,
     original_order: bool = False,
     stored: bool = False,
+    format: str = "npy",  # noqa: A002 - the name the command line has
     **options: Unpack[StageKeywords],
 ) -> Export:
-    """Write a layout, graph or embeddings as ``.npy`` files for other programs.
+    """Write a layout, graph or embeddings as ``.npy`` files, or embeddings as ``parquet``, for other programs.
 
     See `tiering.exports.export.write_export` and ``export_embeddings``.
     """
@@ -350,9 +361,14 @@ def export_layout(
     if isinstance(artifact, Embeddings):
         if run.dry_run or stored:
             raise InputError("dry run, stored: not for embeddings; leave them out")
+        if run.verify:
+            artifact.verify_reads()
         return export_embeddings(
-            artifact, out, original_order=original_order, threads=run.threads, memory=run.memory, force=run.force
-        )
+            artifact, out, original_order=original_order, format=format, threads=run.threads, memory=run.memory,
+            force=run.force,
+        )  # fmt: skip
+    if format != "npy":
+        raise InputError(f"format: expected npy, found {format!r}; only embeddings are exported in other formats")
     if run.dry_run:
         from tiering.exports.arrays import ExportPlan
 

@@ -12,7 +12,7 @@ from typing import Any
 from tiering.artifacts.storage import disk_free, disk_of
 from tiering.errors import StorageError
 from tiering.memory import Budget
-from tiering.text.description import Described, Fields, Part, Table
+from tiering.text.description import Described, Fields, Part, Table, to_text
 from tiering.text.units import format_bytes, format_seconds
 
 SMALL = 20 << 20
@@ -160,8 +160,11 @@ class Estimate(Described):
         if short := self.shortages():
             raise StorageError(errno.ENOSPC, f"{'; '.join(short)}; make room or choose another disk")
 
+    def __str__(self) -> str:
+        return to_text(self.describe())
+
     def describe(self) -> list[Part]:
-        """Return a table per stage, the totals, and the assumptions behind the numbers."""
+        """Return a table per stage, the totals, and the assumptions behind the numbers; ``print`` shows them."""
         parts = [part for plan in self.plans for part in plan.describe()]
         if len(self.plans) > 1:
             left = format_bytes(sum(plan.disk_left for plan in self.plans))

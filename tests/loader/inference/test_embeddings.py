@@ -36,11 +36,14 @@ def test_rows_by_rank_and_by_the_ids_of_the_source(made, tmp_path):
         ("int32", ids.astype(np.int32)),
     ):
         np.testing.assert_array_equal(embeddings[form], rows[ids], name)
-        np.testing.assert_array_equal(embeddings.gather(form, original=True), rows[layout.old_to_new()[ids]], name)
+        for gather in (embeddings.gather, embeddings.gather_numpy):
+            np.testing.assert_array_equal(gather(form, original=True), rows[layout.old_to_new()[ids]], name)
     assert embeddings[np.empty(0, np.int64)].shape == (0, 5)
     for bad in ([-1], [900], [[1]], [0.5], 3):
         with pytest.raises(InputError, match=r"ids: expected whole numbers of one dimension, 0 \.\. 899"):
-            embeddings[bad]
+            embeddings.gather_numpy(bad)
+    with pytest.raises(InputError, match=r"ids\[0\] is 900, outside -900\.\.899"):
+        embeddings[[900]]
     with pytest.raises(MissingError, match="no node type 'author'"):
         embeddings.gather(ids, "author")
     moved = tmp_path / "moved"

@@ -20,13 +20,15 @@ from tiering.artifacts.storage import require_space
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.codecs import CODECS, DELIVERED
 from tiering.errors import BudgetError, InputError, ModelError
-from tiering.formats.embeddings import PAGE_BYTES, ROWS, Embeddings, RowsEntry
+from tiering.formats.embeddings import PAGE_BYTES, ROWS, RowsEntry
 from tiering.formats.layout import CODEC, TIERS, Layout, image_name
+from tiering.formats.names import Names, NodeNumbers
 from tiering.formats.ssd_rows import SsdRows
 from tiering.loader.adapters import edge_names
 from tiering.loader.batches.pipeline import StageError
 from tiering.loader.inference.block_check import refuse_changed, with_other_destinations
 from tiering.loader.inference.blocks import GraphValues, InferenceBlock, NodeRuns, cut_runs, needed_nodes
+from tiering.loader.inference.embeddings import TieredEmbeddings
 from tiering.loader.inference.identity import identify_layers
 from tiering.loader.inference.layers import as_layers, check_values, list_layers, measured, run_function
 from tiering.loader.inference.supported import refuse_unsupported
@@ -221,7 +223,7 @@ class Inference:
         ids = {t: np.empty(0, np.int64) for t in self._graph.node_types}
         return {**ids, **{t: found.cpu().numpy() for t, found in block.nodes.items()}}
 
-    def run(self) -> Embeddings:
+    def run(self) -> TieredEmbeddings:
         """Write the embeddings; go on where a stopped run ended."""
         artifact, last = self._artifact, len(self._layers) - 1
         inputs = {"layout": artifact.digest, **{name: str(value) for name, value in self._recorded.items()}}
@@ -243,10 +245,23 @@ class Inference:
             for name, ids in (self._asked or {}).items():
                 writer.put(f"nodes/{name}", ids)
             writer.adopt(self._graph.order, "order")  # type: ignore[arg-type] # a layout's graph has one
+            if (names := self._graph.part(Names.kind)) is not None:
+                writer.adopt(names, Names.kind)
+            for name, entry in self._tables[-1].items():
+                if isinstance(numbers := self._graph.names(name), NodeNumbers):
+                    self._write_ids(writer, name, entry.rows, numbers)
             body = {"node_types": {t: entry.to_json() for t, entry in self._tables[-1].items()}}
             provenance = {"stage": "inference", "options": self._recorded, "inputs": {"layout": artifact.digest}}
             writer.commit(body, provenance)
-        return Embeddings.open(writer.out)
+        return TieredEmbeddings.open(writer.out)
+
+    def _write_ids(self, writer: ArtifactWriter, name: str, rows: int, numbers: NodeNumbers) -> None:
+        """Write the whole numbers that are ids of the rows' nodes in the source."""
+        ranks = (self._asked or {}).get(name)
+        with writer.file(f"ids/{name}", numbers.of([]).dtype.name, (rows,), piece_bytes=_PIECE) as file:
+            for begin in range(0, rows, _PIECE // 8):
+                end = min(rows, begin + _PIECE // 8)
+                file.append(numbers.of(np.arange(begin, end) if ranks is None else ranks[begin:end]))
 
     def _known_functions(self, inputs: Mapping[str, str]) -> list[str]:
         """Return the digests to record of the functions' code; refuse those that an unfinished run may not have had."""

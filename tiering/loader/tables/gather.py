@@ -17,7 +17,7 @@ from tiering.loader.options import ReadOptions
 from tiering.loader.process import require_torch, warn_once
 from tiering.loader.stats import Counters
 from tiering.loader.tables.delivery import Delivery
-from tiering.loader.tables.indexing import IndexedRows
+from tiering.loader.tables.indexing import ClosableRows
 from tiering.loader.tables.resident import SharedBlock, load_rows
 from tiering.loader.tables.ssd import PageChecks, describe, make_table, open_images, preload_ssd_rows, warn_of_fallback
 from tiering.text.units import format_bytes, format_count, parse_threads
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _DEFAULT = ReadOptions()
 
 
-class FeatureRows(IndexedRows):
+class FeatureRows(ClosableRows):
     """A table of rows of one node type, gathered by rank. Use it as a context manager, or call `close`."""
 
     def __init__(

@@ -16,17 +16,13 @@ if TYPE_CHECKING:
 
 
 class IndexedRows:
-    """Rows that are indexed as those of one tensor. Use them as a context manager, or call `close`."""
+    """Rows that are indexed as those of one tensor."""
 
     shape: Sequence[int]
     _what: str  # the rows in messages
 
     def gather(self, ids: Any, out: torch.Tensor | None = None) -> torch.Tensor:
         """Return the rows of `ids`, in request order."""
-        raise NotImplementedError
-
-    def close(self) -> None:
-        """Free memory and descriptors."""
         raise NotImplementedError
 
     def __getitem__(self, index: Any) -> torch.Tensor:
@@ -82,6 +78,14 @@ class IndexedRows:
 
     def __len__(self) -> int:
         return self.shape[0]
+
+
+class ClosableRows(IndexedRows):
+    """Rows that hold memory and descriptors. Use them as a context manager, or call `close`."""
+
+    def close(self) -> None:
+        """Free memory and descriptors."""
+        raise NotImplementedError
 
     def __enter__(self) -> Self:
         return self

@@ -18,7 +18,7 @@ from tiering.loader.gpu.rows import STAGING_BYTES, GpuRows, StagedRows
 from tiering.loader.process import require_torch, warn_once
 from tiering.loader.stats import Counters
 from tiering.loader.tables.gather import HostRows, as_ids, check_out
-from tiering.loader.tables.indexing import IndexedRows
+from tiering.loader.tables.indexing import ClosableRows
 from tiering.loader.tables.resident import SharedBlock
 from tiering.loader.tiered_tensor.source import (
     WHAT,
@@ -145,7 +145,7 @@ def upload_table(placement: TensorPlacement, device: Device) -> torch.Tensor:
         raise BudgetError(f"{WHAT}: {what}: {error}; {_ADVICE}") from error
 
 
-class TieredTensor(IndexedRows):
+class TieredTensor(ClosableRows):
     """Rows of a tensor over several memories; `tiering.tiered` makes it. ``t[index]`` is ``tensor[index]`` on `device`.
 
     Use as a context manager, or call `close`; safe from several threads. Forked workers gather from the memory of their
