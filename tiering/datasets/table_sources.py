@@ -8,6 +8,7 @@ from itertools import chain
 from pathlib import Path
 
 from tiering.artifacts.storage import entries
+from tiering.datasets.arrow_tables import add_stream
 from tiering.datasets.import_context import RELATION, ImportContext
 from tiering.datasets.options import RAW_OPTIONS, TIME_OPTIONS
 from tiering.datasets.readers import edge_list, parquet
@@ -34,7 +35,7 @@ def find_tables(path: Path, context: ImportContext) -> tuple[Tables, bool]:
         specs = graphstorm_tables(path, context.warn)
         context.record_file(path)
     elif not options.relation:
-        texts = filter(_is_text, entries(path)) if path.is_dir() else [path]
+        texts = filter(_is_text, entries(path)) if path.is_dir() else {path} - context.streams.keys()
         specs += neo4j_tables({text: neo4j_header(text) for text in texts})
         plain = not specs
         if plain and path.is_dir():
@@ -50,8 +51,15 @@ def find_tables(path: Path, context: ImportContext) -> tuple[Tables, bool]:
     for spec in specs:
         if any(spec.owner == other.owner for other, _ in tables):
             raise InputError(f"{spec.described}: named twice; give all files of it at once")
-        paths = [file for name in spec.files for file in _find_files(name, path)] or own
-        context.known.update(chain(*((one, *one.parents) for one in map(Path.absolute, paths))))
+        paths = [
+            file
+            for name in spec.files
+            for file in (
+                _find_files(name, path) if isinstance(name, str) else [add_stream(name, spec.described, context)]
+            )
+        ] or own
+        found = [one.absolute() for one in paths if one not in context.streams]
+        context.known.update(chain(*((one, *one.parents) for one in found)))
         files = open_parts(paths, spec, context)
         rows_of_nodes = {file.path for other, parts in tables if "id" in other.ends for file in parts}
         for file in files if "src" in spec.ends else ():
@@ -62,6 +70,9 @@ def find_tables(path: Path, context: ImportContext) -> tuple[Tables, bool]:
         used = {role: names for role, names in file.columns.items() if names}
         unused = [name for name in file.names if name not in chain(*used.values())]
         entry = {"table": spec.described, "files": list(map(str, paths)), "columns": used, "header": file.header}
+        if streams := [context.streams[one] for one in paths if one in context.streams]:
+            schema = {field.name: str(field.type) for field in streams[0].schema}
+            entry |= {"schema": schema, "rows": sum(stream.rows for stream in streams)}
         context.notes.setdefault("tables", []).append({**entry, "ignored_columns": unused})
     refuse_unknown(options, [file for _, files in tables for file in files])
     if path.is_dir() and not plain:

@@ -13,13 +13,16 @@ import numpy as np
 from tiering.artifacts.checksum import checksum_file, digest_bytes
 from tiering.artifacts.storage import file_exists
 from tiering.errors import InputError, MissingError
+from tiering.formats.arrow import ArrowArray, ArrowStream, as_array
 from tiering.formats.npy_file import NpyFile, as_column, open_npy
 from tiering.formats.shape import GraphShape, SizedGraph
 from tiering.text.units import parse_size
 
-UserValues: TypeAlias = "str | os.PathLike[str] | np.ndarray[Any, Any] | list[Any] | Mapping[str, Any]"
+UserValues: TypeAlias = (
+    "str | os.PathLike[str] | np.ndarray[Any, Any] | list[Any] | ArrowArray | ArrowStream | Mapping[str, Any]"
+)
 IdArray: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
-Train: TypeAlias = "str | os.PathLike[str] | np.ndarray[Any, Any] | list[int] | Mapping[str, Any] | None"
+Train: TypeAlias = "UserValues | None"
 _STEP = 1 << 18  # ids that are compared at a time
 HOW_TO = (
     "give one with --train: a split of the graph, a .npy file of node ids, or a percentage of the nodes such as 1% "
@@ -95,7 +98,7 @@ def _ids(graph: SizedGraph, node_type: str, value: Any, seed: int) -> np.ndarray
     if isinstance(value, (str, os.PathLike)):
         _require_file(Path(value))
         return open_npy(Path(value), "node ids").array()
-    return np.asarray(value)
+    return as_array(value, f"train set of {node_type!r}")
 
 
 def _require_file(path: Path) -> None:
@@ -168,7 +171,7 @@ class UserArray:
 def read_user_arrays(graph: SizedGraph, values: UserValues, what: str, option: str, kinds: str) -> dict[str, UserArray]:
     """Return arrays by node type, of `kinds` of numpy dtypes such as ``iuf``; `what` and `option` are for messages.
 
-    `values` are an array or a ``.npy`` path, of the only node type (with features), text ``TYPE=FILE`` or a list of it,
+    `values` are an array (of Arrow, too) or a ``.npy`` path, of the only node type (with features), text ``TYPE=FILE`` or a list of it,
     or a mapping.
     """
     arrays: dict[str, UserArray] = {}
@@ -217,7 +220,9 @@ def _array(value: Any, what: str, where: str, kinds: str) -> UserArray:
         file: NpyFile = open_npy(Path(value), what)
         return UserArray(file.column(kinds, words), str(value), file.path)
     try:
-        values = np.asarray(value)
+        values = as_array(value, where)
+    except InputError:
+        raise
     except (ValueError, TypeError) as error:
         raise InputError(f"{where}: expected {what}, found {type(value).__name__} ({error})") from error
     if values.size == 0 and not hasattr(value, "dtype"):

@@ -30,13 +30,14 @@ PARSED = ("edgelist", "mtx", "npz", "parquet", "tables", "dgl")
 """Formats that are read as a whole when they are opened, by a dry run into temporary files without names."""
 
 
-def table_files(options: Mapping[str, Any]) -> list[str]:
-    """Return the files of the tables that options name, those of edges first; of patterns those that there are."""
+def table_files(options: Mapping[str, Any]) -> list[Any]:
+    """Return the files, existing ones of patterns, and streams of tables that options name; those of edges first."""
     from tiering.datasets.options import ImportOptions
 
     parsed = ImportOptions.parse({name: options.get(name) for name in ("relation", "relations", "nodes")})
     names = [name for table in (*parsed.relation, *parsed.nodes) for name in table.files] if parsed.relation else []
-    found = ([] if Path(name).exists() else sorted(chain(*map(glob, name.split(",")))) for name in names)
+    patterns = [name if isinstance(name, str) and not Path(name).exists() else "" for name in names]
+    found = (sorted(chain(*map(glob, pattern.split(",")))) for pattern in patterns)
     return [file for name, files in zip(names, found, strict=True) for file in files or [name]]
 
 
@@ -139,6 +140,7 @@ def _opening(dataset: Dataset) -> StepEstimate:
     read = sum(file.bytes for file in dataset.files.values()) if dataset.format in PARSED and not in_place else 0
     arrays = [array for edges in dataset.edges for array in (edges.src, edges.dst, *edges.data.values())]
     nameless = sum(array.nbytes for array in arrays if isinstance(array, np.memmap) and array.filename is None)
+    nameless += sum(stream.bytes for stream in dataset.streams)
     return StepEstimate("open", "done now", disk_read=read, disk_scratch=nameless)
 
 
