@@ -87,8 +87,8 @@ def _store(source: ArrowStream, name: str, context: ImportContext) -> StreamedTa
         raise InputError(f"{name}: {problem}; correct its source, and import it again") from error
     if not rows:
         raise InputError(f"{name}: expected rows, found none; a reader or cursor gives its rows once: make a new one")
-    found = External(Path(name), file.count, f"xxh3-128:{digest.hexdigest()}")
-    return StreamedTable(source, schema, rows, found, file.finish())
+    stored = External(Path(name), file.count, f"xxh3-128:{digest.hexdigest()}")
+    return StreamedTable(source, schema, rows, stored, file.finish())
 
 
 def _stored_type(kind: Any) -> Any:

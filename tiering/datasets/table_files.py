@@ -45,7 +45,7 @@ _WHOLE_NUMBER = re.compile(r"[+-]?\d+(\.0*)?")
 
 
 class TableFile:
-    """A text or parquet file, or a stored stream, its columns chosen by role; columns of a text without header are ``0``, ``1``..."""
+    """A file or stored stream, its columns chosen by role; columns of a text without header are ``0``, ``1``..."""
 
     def __init__(self, path: Path, spec: TableSpec, context: ImportContext, columns: Sequence[str] = ()) -> None:
         """`columns`: of other parts of the table, which a text without a header of its own has."""

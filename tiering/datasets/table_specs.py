@@ -51,7 +51,7 @@ class TableSpec:
 
     @classmethod
     def parse(cls, owner: Any, table: Any, what: str, edges: bool) -> TableSpec:
-        """Return the table of one option: `table` is a path, with columns behind a colon, a mapping by role, or a stream."""
+        """Return the table of one option: `table` is a path, with columns behind a colon, a stream, or a mapping."""
         spec = cls(tuple(owner.split(":") if isinstance(owner, str) else map(str, owner)), (), {})
         if len(spec.owner) != (3 if edges else 1) or not all(spec.owner):
             form = "SRC:NAME:DST=FILE, such as user:rates:movie=ratings.csv" if edges else "TYPE=FILE"

@@ -171,8 +171,8 @@ class UserArray:
 def read_user_arrays(graph: SizedGraph, values: UserValues, what: str, option: str, kinds: str) -> dict[str, UserArray]:
     """Return arrays by node type, of `kinds` of numpy dtypes such as ``iuf``; `what` and `option` are for messages.
 
-    `values` are an array (of Arrow, too) or a ``.npy`` path, of the only node type (with features), text ``TYPE=FILE`` or a list of it,
-    or a mapping.
+    `values` are an array (of Arrow, too) or a ``.npy`` path, of the only node type (with features), text ``TYPE=FILE``
+    or a list of it, or a mapping.
     """
     arrays: dict[str, UserArray] = {}
     for node_type, value in _split_by_type(graph, values, option):

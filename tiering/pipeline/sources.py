@@ -35,7 +35,8 @@ def table_files(options: Mapping[str, Any]) -> list[Any]:
     from tiering.datasets.options import ImportOptions
 
     parsed = ImportOptions.parse({name: options.get(name) for name in ("relation", "relations", "nodes")})
-    names = [name for table in (*parsed.relation, *parsed.nodes) for name in table.files] if parsed.relation else []
+    tables = (*parsed.relation, *parsed.nodes) if parsed.relation else ()
+    names: list[Any] = [name for table in tables for name in table.files]
     patterns = [name if isinstance(name, str) and not Path(name).exists() else "" for name in names]
     found = (sorted(chain(*map(glob, pattern.split(",")))) for pattern in patterns)
     return [file for name, files in zip(names, found, strict=True) for file in files or [name]]
