@@ -48,12 +48,13 @@ def test_columns_have_their_values_in_any_pieces(pieces: list[list[int]], kind: 
     ("column", "message"),
     [
         (pa.table({"a": [1], "b": [2]}), "mine: expected one column, found 2: a, b; select one"),
+        ([[1], [2, 3]], "mine: expected an array of numbers, found list .*"),
         (pa.table({}), "mine: expected one column, found 0: "),
         (pa.array([1, 2, None]), "mine: expected a value in each row, found null at row 2; fill or remove it"),
         (pa.chunked_array([[1.5], [None]]), "mine: expected a value in each row, found null at row 1"),
         (exported(pa.table({"a": [None]})), "mine: expected a value in each row, found null at row 0"),
         (pa.RecordBatchReader.from_batches(pa.schema([("a", pa.int64())]), iter([pa.record_batch({"b": [1]}), 3])),
-         "mine: expected an Arrow column, but pyarrow.RecordBatchReader raised: "),
+         "mine: expected an array of numbers, found pyarrow.RecordBatchReader "),
     ],
 )  # fmt: skip
 def test_what_is_no_column_of_values_is_refused(column: Any, message: str) -> None:

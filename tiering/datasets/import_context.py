@@ -256,6 +256,6 @@ class Reader:
     file: Detector | None = None
 
 
-def one_line(error: BaseException) -> str:
-    """Return the text of a library's error in one line that is not long."""
+def one_line(error: Any) -> str:
+    """Return the text of a library's error, or schema, in one line that is not long."""
     return " ".join(str(error).split())[:200]

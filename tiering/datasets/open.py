@@ -114,10 +114,10 @@ def open_dataset(
 
     `path` is a file or a directory; or a graph in memory: PyG's `Data` or `HeteroData`, a `DGLGraph`; or a square
     sparse matrix of scipy or torch, entry (i, j) of which is the edge i -> j; or an Arrow table of edges. `format`:
-    ``auto``, or a name in `READERS`. What is larger than the `memory` goes to temporary files: close the dataset when done. `in_place` leaves
-    columns of numbers in their parquet files, for readers of ranges (`EdgeData.decode`), where the files' footers say
-    what has to be known beforehand. With `edge_ids`, edges that `options` (`ImportOptions`; ``None``: the default) add
-    or remove keep their positions in the source, as `EdgeData.edge_ids`.
+    ``auto``, or a name in `READERS`. What is larger than the `memory` goes to temporary files: close the dataset when
+    done. `in_place` leaves columns of numbers in their parquet files, for readers of ranges (`EdgeData.decode`), where
+    the files' footers say what has to be known beforehand. With `edge_ids`, edges that `options` (`ImportOptions`;
+    ``None``: the default) add or remove keep their positions in the source, as `EdgeData.edge_ids`.
     """
     parsed, given, format = ImportOptions.parse(options), given_options(options), format.lower()  # noqa: A001
     format, spec = ALIASES.get(format, format), None  # noqa: A001

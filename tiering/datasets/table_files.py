@@ -155,9 +155,8 @@ class TableFile:
 
     def _read(self, positions: dict[str, int]) -> Iterator[tuple[int, dict[str, Any]]]:
         if self._is_typed:
-            stream = self._stream
-            batches = parquet.read_batches(self.path, list(positions)) if stream is None else stream.read_batches()
-            for _, batch in batches:
+            blocks = (block for _, block in parquet.read_batches(self.path, list(positions)))
+            for batch in blocks if self._stream is None else self._stream.batches():
                 yield batch.num_rows, {name: batch.column(name) for name in positions}
             return
         parser = copy(self._parser)  # which counts comments

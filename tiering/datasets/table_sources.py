@@ -17,6 +17,7 @@ from tiering.datasets.table_specs import TableSpec, graphstorm_tables, neo4j_tab
 from tiering.datasets.text import read_blocks
 from tiering.datasets.unread import refuse_table_formats
 from tiering.errors import InputError, MissingError
+from tiering.formats.arrow import ArrowStream
 from tiering.formats.npy_file import read_start
 from tiering.text.options import spell_flag
 
@@ -51,13 +52,7 @@ def find_tables(path: Path, context: ImportContext) -> tuple[Tables, bool]:
     for spec in specs:
         if any(spec.owner == other.owner for other, _ in tables):
             raise InputError(f"{spec.described}: named twice; give all files of it at once")
-        paths = [
-            file
-            for name in spec.files
-            for file in (
-                _find_files(name, path) if isinstance(name, str) else [add_stream(name, spec.described, context)]
-            )
-        ] or own
+        paths = [file for name in spec.files for file in _find_files(name, path, spec, context)] or own
         found = [one.absolute() for one in paths if one not in context.streams]
         context.known.update(chain(*((one, *one.parents) for one in found)))
         files = open_parts(paths, spec, context)
@@ -80,8 +75,10 @@ def find_tables(path: Path, context: ImportContext) -> tuple[Tables, bool]:
     return tables, plain
 
 
-def _find_files(name: str, source: Path) -> list[Path]:
-    """Return the files of a path, a directory of parts, a pattern or several, next to the source or as they are."""
+def _find_files(name: str | ArrowStream, source: Path, spec: TableSpec, context: ImportContext) -> list[Path]:
+    """Return the files of a path, a directory, a pattern or several, next to the source or as they are; or a stream."""
+    if isinstance(name, ArrowStream):
+        return [add_stream(name, spec.described, context)]
     for folder in (source if source.is_dir() else source.parent, Path()):
         path = folder / name
         inside = path.rglob("*") if path.is_dir() else map(Path, glob(str(path)))  # noqa: PTH207 - absolute patterns too
@@ -90,7 +87,7 @@ def _find_files(name: str, source: Path) -> list[Path]:
             refuse_table_formats([] if path.is_file() else files)
             return [path] if path.is_file() else files
     if "," in name:
-        return [file for one in name.split(",") for file in _find_files(one, source)]
+        return [file for one in name.split(",") for file in _find_files(one, source, spec, context)]
     raise MissingError(f"{name}: no such table; check the path")
 
 

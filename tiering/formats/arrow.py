@@ -18,32 +18,26 @@ class ArrowStream(Protocol):
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
 
-@runtime_checkable
-class ArrowArray(Protocol):
-    """A column in one piece, such as an array of pyarrow."""
-
-    def __arrow_c_array__(self, requested_schema: object | None = None) -> object: ...
-
-
 def name_type(value: object) -> str:
     """Return the library and the type of an object, such as ``polars.DataFrame``."""
-    return f"{type(value).__module__.partition('.')[0].lstrip('_')}.{type(value).__qualname__}"
+    name = f"{type(value).__module__.partition('.')[0].lstrip('_')}.{type(value).__qualname__}"
+    return name.removeprefix("builtins.")
 
 
 def as_array(values: Any, what: str = "values") -> npt.NDArray[Any]:
     """Return a tensor on any device, an Arrow column, a table of one column, an array or a list as a NumPy array.
 
-    Cost: a copy of an Arrow column in several pieces. `InputError` names `what` if a table has several columns, a value
-    is null, or the column cannot be read.
+    Cost: a copy of an Arrow column in pieces. `InputError` names `what` if there are nulls or several columns.
     """
-    if hasattr(values, "detach"):
-        return np.asarray(values.detach().cpu().numpy())
-    if isinstance(values, np.ndarray) or not isinstance(values, ArrowStream | ArrowArray):
-        return np.asarray(values)
     try:
-        column = pa.chunked_array(values if isinstance(values, ArrowStream) else [pa.array(values)])
-    except Exception as error:  # of any library
-        raise InputError(f"{what}: expected an Arrow column, but {name_type(values)} raised: {error}") from error
+        if hasattr(values, "detach"):
+            return np.asarray(values.detach().cpu().numpy())
+        stream = isinstance(values, ArrowStream)
+        if isinstance(values, np.ndarray) or not (stream or hasattr(values, "__arrow_c_array__")):
+            return np.asarray(values)
+        column = pa.chunked_array(values if stream else [pa.array(values)])
+    except Exception as error:  # of any library; also bfloat16, sparse or quantized tensors, lists of unequal lengths
+        raise InputError(f"{what}: expected an array of numbers, found {name_type(values)} ({error})") from error
     if pa.types.is_struct(column.type):
         columns = column.flatten()
         if len(columns) != 1:

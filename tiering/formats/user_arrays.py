@@ -13,14 +13,12 @@ import numpy as np
 from tiering.artifacts.checksum import checksum_file, digest_bytes
 from tiering.artifacts.storage import file_exists
 from tiering.errors import InputError, MissingError
-from tiering.formats.arrow import ArrowArray, ArrowStream, as_array
+from tiering.formats.arrow import ArrowStream, as_array
 from tiering.formats.npy_file import NpyFile, as_column, open_npy
 from tiering.formats.shape import GraphShape, SizedGraph
 from tiering.text.units import parse_size
 
-UserValues: TypeAlias = (
-    "str | os.PathLike[str] | np.ndarray[Any, Any] | list[Any] | ArrowArray | ArrowStream | Mapping[str, Any]"
-)
+UserValues: TypeAlias = "str | os.PathLike[str] | np.ndarray[Any, Any] | list[Any] | ArrowStream | Mapping[str, Any]"
 IdArray: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 Train: TypeAlias = "UserValues | None"
 _STEP = 1 << 18  # ids that are compared at a time
@@ -219,12 +217,7 @@ def _array(value: Any, what: str, where: str, kinds: str) -> UserArray:
     if isinstance(value, (str, os.PathLike)):
         file: NpyFile = open_npy(Path(value), what)
         return UserArray(file.column(kinds, words), str(value), file.path)
-    try:
-        values = as_array(value, where)
-    except InputError:
-        raise
-    except (ValueError, TypeError) as error:
-        raise InputError(f"{where}: expected {what}, found {type(value).__name__} ({error})") from error
+    values = as_array(value, where)
     if values.size == 0 and not hasattr(value, "dtype"):
         values = values.astype(np.int64)  # an empty list has no dtype of its own
     return UserArray(np.ascontiguousarray(as_column(values, where, what, kinds, words)), where)
