@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,9 @@ from tiering.formats.dataset import Dataset, fingerprint
 from tiering.formats.npy_file import refuse_archives
 from tiering.memory import Budget, own_memory, release_unused
 from tiering.text.progress import note
+
+if TYPE_CHECKING:
+    from tiering.datasets.arrow_tables import StreamedTable
 
 CHUNK = 1 << 20  # elements per step of a chunked pass: tens of MiB
 IN_MEMORY_BYTES = 256 * 1024 * 1024  # arrays up to this size stay in memory
@@ -183,6 +186,7 @@ class ImportContext:
     files: dict[str, External] = field(default_factory=dict)
     folder: Path | None = None  # the directory that was given, whose numpy files go with one file of edges
     time_units: dict[str, tuple[str | None, bool]] = field(default_factory=dict)  # by place: unit, whether with a zone
+    streams: dict[Path, StreamedTable] = field(default_factory=dict)  # tables that are no files, by name
     known: set[Path] = field(default_factory=set)  # files and directories looked into: others are recorded as ignored
 
     @property
@@ -252,6 +256,6 @@ class Reader:
     file: Detector | None = None
 
 
-def one_line(error: BaseException) -> str:
-    """Return the text of a library's error in one line that is not long."""
+def one_line(error: Any) -> str:
+    """Return the text of a library's error, or schema, in one line that is not long."""
     return " ".join(str(error).split())[:200]

@@ -186,7 +186,7 @@ def read_arrays_beside(edges: EdgeData | None, context: ImportContext) -> NodeAr
         raise InputError(f"{spell_flag(ignored[0])}: has no meaning for one file; give the directory with the features")
     file = as_path(context.notes["source"])
     names = ("node_feat.npy", *LABEL_NAMES, *chain(*SPLIT_FILES.values()), *EDGE_FILES)
-    if present := [name for name in names if (file.parent / name).exists()]:
+    if present := [name for name in names if file.exists() and (file.parent / name).exists()]:
         note(f"note: {file}: not imported: {', '.join(present)} next to it; give the directory to import them too")
     return NodeArrays()
 

@@ -14,7 +14,8 @@ from tiering.artifacts.remote_cache import RemoteCache
 from tiering.artifacts.remote_path import RemotePath, as_path, open_remote
 from tiering.artifacts.storage import entries, file_exists, is_folder
 from tiering.datasets.arrays import copy_rows, is_sparse
-from tiering.datasets.import_context import ImportContext, Reader, Scratch, chunks
+from tiering.datasets.arrow_tables import add_stream
+from tiering.datasets.import_context import RELATION, ImportContext, Reader, Scratch, chunks
 from tiering.datasets.name_ids import OtherIdsError
 from tiering.datasets.named_arrays import NamedArrays
 from tiering.datasets.options import (
@@ -32,6 +33,7 @@ from tiering.datasets.times import add_times, time_file
 from tiering.datasets.transforms import add_random, transform
 from tiering.datasets.unread import refuse_table_formats, refuse_unread
 from tiering.errors import InputError, MissingError
+from tiering.formats.arrow import ArrowStream, name_type
 from tiering.formats.dataset import Dataset
 from tiering.formats.features import FeatureTable
 from tiering.formats.npy_file import read_start, refuse_archive, refuse_archives
@@ -116,11 +118,12 @@ def open_dataset(
     """Open a dataset of the user's, checked and described, its large arrays left where they are.
 
     `path` is a file or a directory, or its URL; or a graph in memory: PyG's `Data` or `HeteroData`, a `DGLGraph`; or a
-    square sparse matrix of scipy or torch, entry (i, j) of which is the edge i -> j. `format`: ``auto``, or a name in
-    `READERS`. What is larger than the `memory` goes to temporary files: close the dataset when done. `in_place` leaves
-    columns of numbers in their parquet files, for readers of ranges (`EdgeData.decode`), where the files' footers say
-    what has to be known beforehand. With `edge_ids`, edges that `options` (`ImportOptions`; ``None``: the default) add
-    or remove keep their positions in the source, as `EdgeData.edge_ids`.
+    square sparse matrix of scipy or torch, entry (i, j) of which is the edge i -> j; or an Arrow table of edges.
+    `format`: ``auto``, or a name in `READERS`. What is larger than the `memory` goes to temporary files: close the
+    dataset when done. `in_place` leaves columns of numbers in their parquet files, for readers of ranges
+    (`EdgeData.decode`), where the files' footers say what has to be known beforehand. With `edge_ids`, edges that
+    `options` (`ImportOptions`; ``None``: the default) add or remove keep their positions in the source, as
+    `EdgeData.edge_ids`.
     """
     parsed, given, format = ImportOptions.parse(options), given_options(options), format.lower()  # noqa: A001
     format, spec = ALIASES.get(format, format), None  # noqa: A001
@@ -141,11 +144,14 @@ def open_dataset(
             path = path.resolve()
         source = str(path)
     else:
-        chosen, source = _find_library(path), f"{type(path).__module__}.{type(path).__qualname__}"
+        chosen, source = _find_library(path), name_type(path)
         if format not in ("auto", chosen):
             raise InputError(f"--format: expected auto or {chosen} for a {type(path).__name__}, found {format!r}")
         if parsed.spec is not None:
             raise InputError("--spec: has no meaning for a graph in memory; leave it out")
+        named = [file for table in (*parsed.relation, *parsed.nodes) for file in table.files]
+        if chosen == "tables" and parsed.relation and not any(file is path for file in named):
+            raise InputError(f"source: found a {source} next to `relations`; name it there, as its table of a relation")
     for name in given:
         if name in FORMAT_OPTIONS - READERS[chosen].takes:
             others = ", ".join(other for other, reader in READERS.items() if name in reader.takes)
@@ -154,6 +160,8 @@ def open_dataset(
     context = ImportContext(chosen, parsed, Scratch(parsed.work_dir, parse_memory(memory)), spec, in_place)
     context.notes.update(format=chosen, source=source, options=given, **({} if spec is None else {"spec": spec.name}))
     try:
+        if isinstance(path, ArrowStream) and chosen == "tables":
+            path = Path(name_type(path)) if parsed.relation else add_stream(path, ":".join(RELATION), context)
         dataset = READERS[chosen].open(path, context) if isinstance(path, Path) else _open_in_memory(path, context)
         for nodes in dataset.nodes.values():
             if isinstance(nodes.features, FeatureTable) and isinstance(nodes.features.path, RemotePath):
@@ -166,6 +174,7 @@ def open_dataset(
         context.scratch.close()
         raise
     dataset.close_files, dataset.peak = context.scratch.close, context.scratch.peak
+    dataset.streams = [table.file for table in context.streams.values()]
     return dataset
 
 
@@ -229,7 +238,10 @@ def _find_library(graph: Any) -> str:
             return "dgl"
     if is_sparse(graph):
         return "npz"
+    if isinstance(graph, ArrowStream):
+        return "tables"
     raise InputError(
-        f"source: expected a path, a graph of PyG (Data, HeteroData) or DGL (DGLGraph), or a sparse matrix, found "
+        f"source: expected a path, a graph of PyG (Data, HeteroData) or DGL (DGLGraph), a sparse matrix or an Arrow "
+        f"table, found "
         f"{type(graph).__module__}.{type(graph).__qualname__}; give one of them"
     )

@@ -10,6 +10,7 @@ from typing import Any, Generic, TypedDict, TypeVar
 
 from tiering.datasets.table_specs import TableSpec, parse_tables
 from tiering.errors import InputError, quoted
+from tiering.formats.arrow import ArrowStream, name_type
 from tiering.formats.features import FEATURE_DTYPES
 from tiering.text.options import choice, option, parse_options, spell_flag
 from tiering.text.units import parse_bytes, parse_size
@@ -327,11 +328,13 @@ def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def _canonical_name(name: str, value: Any) -> str:
     """Return the name of an option: relations with tables are option ``relation``, names of some ``relations``."""
-    return "relation" if name == "relations" and isinstance(value, Mapping) else name
+    return "relation" if name == "relations" and isinstance(value, Mapping | ArrowStream) else name
 
 
 def _plain(value: Any) -> Any:
     """Return a value of lists, and mappings whose keys are text: those of relations with colons."""
     if isinstance(value, Mapping):
         return {key if isinstance(key, str) else ":".join(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, ArrowStream):
+        return name_type(value)
     return [_plain(one) for one in value] if isinstance(value, (list, tuple)) else value

@@ -45,7 +45,7 @@ _WHOLE_NUMBER = re.compile(r"[+-]?\d+(\.0*)?")
 
 
 class TableFile:
-    """A text or parquet file, its columns chosen by role; columns of a text without header are ``0``, ``1``..."""
+    """A file or stored stream, its columns chosen by role; columns of a text without header are ``0``, ``1``..."""
 
     def __init__(self, path: Path, spec: TableSpec, context: ImportContext, columns: Sequence[str] = ()) -> None:
         """`columns`: of other parts of the table, which a text without a header of its own has."""
@@ -55,12 +55,17 @@ class TableFile:
         self._options, self._is_sure = context.options, True  # whether a first line of data cannot be a header
         self._titles: tuple[int, int] | None = None  # positions of the ends as comments name them
         self._block_bytes = context.scratch.text_block
-        require_file(path, "a table")
-        context.record_file(path)
-        self._parquet = parquet.is_parquet(path)
-        if self._parquet:
-            with parquet.open_file(path) as file:
-                self._schema = file.schema_arrow
+        self._stream = context.streams.get(path)
+        if self._stream is None:
+            require_file(path, "a table")
+            context.record_file(path)
+        self._is_typed = self._stream is not None or parquet.is_parquet(path)
+        if self._is_typed:
+            if self._stream is None:
+                with parquet.open_file(path) as file:
+                    self._schema = file.schema_arrow
+            else:
+                self._schema = self._stream.schema
             self.names, self.rank = list(self._schema.names), 2
             self._first = self.names
         else:
@@ -100,7 +105,7 @@ class TableFile:
                     f"{self.path}: expected a column of {_IDS[role]} of {self.spec.described}, found "
                     f"{', '.join(self._first)[:500]}{header}; name it with {spell_flag(_OPTIONS[role])}, or as {form}"
                 )
-        if not self._parquet:
+        if not self._is_typed:
             edge_list.refuse_doubtful(self._parser, any(map(self.holds_names, self.spec.ends)))
 
     def _make_parser(
@@ -127,7 +132,7 @@ class TableFile:
     def holds_names(self, role: str) -> bool:
         """Return whether ids in a column are text; of a text file its first row decides."""
         [column] = self.columns[role]
-        if self._parquet or column == ROW:
+        if self._is_typed or column == ROW:
             return column != ROW and is_text(self._schema.field(column).type)
         _, record = next(self._parser.syntax.records(self._start.raw, 0))
         fields = self._parser.syntax.fields(record)
@@ -149,8 +154,9 @@ class TableFile:
             row += rows
 
     def _read(self, positions: dict[str, int]) -> Iterator[tuple[int, dict[str, Any]]]:
-        if self._parquet:
-            for _, batch in parquet.read_batches(self.path, list(positions)):
+        if self._is_typed:
+            blocks = (block for _, block in parquet.read_batches(self.path, list(positions)))
+            for batch in blocks if self._stream is None else self._stream.batches():
                 yield batch.num_rows, {name: batch.column(name) for name in positions}
             return
         parser = copy(self._parser)  # which counts comments

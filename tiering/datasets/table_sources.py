@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tiering.artifacts.remote_path import open_remote
 from tiering.artifacts.storage import entries
+from tiering.datasets.arrow_tables import add_stream
 from tiering.datasets.import_context import RELATION, ImportContext
 from tiering.datasets.options import RAW_OPTIONS, TIME_OPTIONS
 from tiering.datasets.readers import edge_list, parquet
@@ -17,6 +18,7 @@ from tiering.datasets.table_specs import TableSpec, graphstorm_tables, neo4j_tab
 from tiering.datasets.text import read_blocks
 from tiering.datasets.unread import refuse_table_formats
 from tiering.errors import InputError, MissingError
+from tiering.formats.arrow import ArrowStream
 from tiering.formats.npy_file import read_start
 from tiering.text.arguments import is_url
 from tiering.text.options import spell_flag
@@ -36,7 +38,7 @@ def find_tables(path: Path, context: ImportContext) -> tuple[Tables, bool]:
         specs = graphstorm_tables(path, context.warn)
         context.record_file(path)
     elif not options.relation:
-        texts = filter(_is_text, entries(path)) if path.is_dir() else [path]
+        texts = filter(_is_text, entries(path)) if path.is_dir() else {path} - context.streams.keys()
         specs += neo4j_tables({text: neo4j_header(text) for text in texts})
         plain = not specs
         if plain and path.is_dir():
@@ -52,8 +54,9 @@ def find_tables(path: Path, context: ImportContext) -> tuple[Tables, bool]:
     for spec in specs:
         if any(spec.owner == other.owner for other, _ in tables):
             raise InputError(f"{spec.described}: named twice; give all files of it at once")
-        paths = [file for name in spec.files for file in _find_files(name, path)] or own
-        context.known.update(chain(*((one, *one.parents) for one in (path.absolute() for path in paths))))
+        paths = [file for name in spec.files for file in _find_files(name, path, spec, context)] or own
+        found = [one.absolute() for one in paths if one not in context.streams]
+        context.known.update(chain(*((one, *one.parents) for one in found)))
         files = open_parts(paths, spec, context)
         rows_of_nodes = {file.path for other, parts in tables if "id" in other.ends for file in parts}
         for file in files if "src" in spec.ends else ():
@@ -64,6 +67,9 @@ def find_tables(path: Path, context: ImportContext) -> tuple[Tables, bool]:
         used = {role: names for role, names in file.columns.items() if names}
         unused = [name for name in file.names if name not in chain(*used.values())]
         entry = {"table": spec.described, "files": list(map(str, paths)), "columns": used, "header": file.header}
+        if streams := [context.streams[one] for one in paths if one in context.streams]:
+            schema = {field.name: str(field.type) for field in streams[0].schema}
+            entry |= {"schema": schema, "rows": sum(stream.rows for stream in streams)}
         context.notes.setdefault("tables", []).append({**entry, "ignored_columns": unused})
     refuse_unknown(options, [file for _, files in tables for file in files])
     if path.is_dir() and not plain:
@@ -71,8 +77,10 @@ def find_tables(path: Path, context: ImportContext) -> tuple[Tables, bool]:
     return tables, plain
 
 
-def _find_files(name: str, source: Path) -> list[Path]:
-    """Return the files of a path, a directory of parts, a pattern or several, next to the source or as they are."""
+def _find_files(name: str | ArrowStream, source: Path, spec: TableSpec, context: ImportContext) -> list[Path]:
+    """Return the files of a path, a directory, a pattern or several, next to the source or as they are; or a stream."""
+    if isinstance(name, ArrowStream):
+        return [add_stream(name, spec.described, context)]
     several = is_url(name) and "," in name
     for folder in () if several else (source if source.is_dir() else source.parent, Path()):
         path = open_remote(name) if is_url(name) else Path(name) if name[:1] == "/" else folder / name
@@ -82,7 +90,7 @@ def _find_files(name: str, source: Path) -> list[Path]:
             refuse_table_formats([] if path.is_file() else files)
             return [path] if path.is_file() else files
     if "," in name:
-        return [file for one in name.split(",") for file in _find_files(one, source)]
+        return [file for one in name.split(",") for file in _find_files(one, source, spec, context)]
     raise MissingError(f"{name}: no such table; check the path")
 
 

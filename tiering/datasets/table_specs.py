@@ -6,10 +6,12 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from tiering.errors import InputError, quoted
+from tiering.formats.arrow import ArrowStream, name_type
 
 EDGE_ROLES = ("src", "dst", "weight", "type", "data", "time")
 NODE_ROLES = ("id", "features", "label", "split", "time")
@@ -30,7 +32,7 @@ class TableSpec:
     """A table: the node type or relation that it holds, its files, its columns by role."""
 
     owner: tuple[str, ...]  # a node type, or a relation's three parts
-    files: tuple[str, ...]  # paths, directories or patterns; none: the source itself
+    files: tuple[str | ArrowStream, ...]  # paths, directories, patterns, tables; none: the source itself
     columns: Mapping[str, tuple[str, ...]]
 
     @property
@@ -50,22 +52,23 @@ class TableSpec:
 
     @classmethod
     def parse(cls, owner: Any, table: Any, what: str, edges: bool) -> TableSpec:
-        """Return the table of one option: `table` is a path, with columns behind a colon, or a mapping by role."""
+        """Return the table of one option: `table` is a path, with columns behind a colon, a stream, or a mapping."""
         spec = cls(tuple(owner.split(":") if isinstance(owner, str) else map(str, owner)), (), {})
         if len(spec.owner) != (3 if edges else 1) or not all(spec.owner):
             form = "SRC:NAME:DST=FILE, such as user:rates:movie=ratings.csv" if edges else "TYPE=FILE"
             raise InputError(f"{what}: expected {form}, found {quoted(str(owner))}")
         if isinstance(table, Mapping):
-            columns = {str(role): as_texts(one) for role, one in table.items()}
-            files = columns.pop("file", columns.pop("files", ()))
+            columns = {str(role): as_texts(one) for role, one in table.items() if role not in ("file", "files")}
+            files = _as_files(table.get("file", table.get("files")))
         else:
-            columns, files = {}, as_texts(table)
-        named = None if columns or len(files) != 1 or Path(files[0]).exists() else _NAMED.fullmatch(files[0])
+            columns, files = {}, _as_files(table)
+        name = files[0] if not columns and len(files) == 1 else None
+        named = _NAMED.fullmatch(name) if isinstance(name, str) and not Path(name).exists() else None
         if named:
             path, names = named.groups()
             if names.count(",") + 1 != len(spec.ends):
                 form = "FILE:SRC,DST" if edges else "FILE:ID"
-                raise InputError(f"{what}: {spec.described}: expected {form}, found {quoted(files[0])}")
+                raise InputError(f"{what}: {spec.described}: expected {form}, found {quoted(name)}")
             files, columns = as_texts(path), dict(zip(spec.ends, map(as_texts, names.split(",")), strict=True))
         if wrong := sorted(columns.keys() - set(spec.roles)):
             expected = f"expected {', '.join(spec.roles)} or file, found {quoted(wrong[0])}"
@@ -76,11 +79,20 @@ class TableSpec:
 def as_texts(value: Any) -> tuple[str, ...]:
     """Return one value or several as text, without empty ones."""
     values = value if isinstance(value, (list, tuple)) else (value,)
-    return tuple(str(one) for one in values if one not in (None, ""))
+    named = (name_type(one) if isinstance(one, ArrowStream) else one for one in values)
+    return tuple(str(one) for one in named if one not in (None, ""))
+
+
+def _as_files(value: Any) -> tuple[str | ArrowStream, ...]:
+    values = value if isinstance(value, (list, tuple)) else (value,)
+    return tuple(chain.from_iterable((one,) if isinstance(one, ArrowStream) else as_texts(one) for one in values))
 
 
 def parse_tables(value: Any, what: str) -> tuple[TableSpec, ...]:
     """Return the tables of ``--relation`` or ``--nodes``: texts ``OWNER=FILE``, or a mapping from owner to table."""
+    if isinstance(value, ArrowStream):
+        form = "{(source, name, destination): table}" if what.endswith("relation") else "{type: table}"
+        raise InputError(f"{what}: expected a mapping {form}, found {name_type(value)}; say what the table holds")
     pairs = value.items() if isinstance(value, Mapping) else [one.partition("=")[::2] for one in as_texts(value)]
     return tuple(TableSpec.parse(owner, table, what, what.endswith("relation")) for owner, table in pairs)
 

@@ -13,10 +13,10 @@ _NETWORKX = (
     "import networkx as nx, scipy.sparse; scipy.sparse.save_npz('edges.npz', "
     "nx.to_scipy_sparse_array(nx.read_NAME({path!r}), weight=None))"
 )
-_PANDAS = "import pandas; pandas.read_NAME({path!r}).to_parquet('edges.parquet')"
-_ARROW = (
-    "import pyarrow.NAME, pyarrow.parquet; pyarrow.parquet.write_table(pyarrow.NAME.read_table({path!r}), "
-    "'edges.parquet')"
+_IMPORT = "tiering.import_graph(TABLE, 'G')"
+_PANDAS = "import pandas, tiering; " + _IMPORT.replace("TABLE", "pandas.read_NAME({path!r})")
+_ARROW = "import pyarrow.dataset, tiering; " + _IMPORT.replace(
+    "TABLE", "pyarrow.dataset.dataset({path!r}, format='NAME').scanner().to_reader()"
 )
 _NUMPY = (
     "import NAME, numpy; numpy.save('edge_index.npy', NAME.OPEN({path!r})['edge_index'][:])  # with the name of its "
@@ -37,29 +37,30 @@ _KINDS = (  # what a file or directory is, its suffixes, or what lies inside the
     ("ORC", ".orc", _ARROW.replace("NAME", "orc")),
     ("Feather", ".feather", _ARROW.replace("NAME", "feather")),
     ("Arrow", ".arrow .ipc",
-     "import pyarrow.ipc as ipc, pyarrow.parquet; read = ipc.open_file if open({path!r}, 'rb').read(6) == b'ARROW1' "
-     "else ipc.open_stream; pyarrow.parquet.write_table(read({path!r}).read_all(), 'edges.parquet')"),
+     "import pyarrow.ipc as ipc, tiering; read = ipc.open_file if open({path!r}, 'rb').read(6) == b'ARROW1' "
+     "else ipc.open_stream; " + _IMPORT.replace("TABLE", "read({path!r}).read_all()")),
     ("HDF5", ".h5 .hdf5 .hdf", _NUMPY.replace("NAME", "h5py").replace("OPEN", "File")),
     ("zarr", ".zarr", _NUMPY.replace("NAME", "zarr").replace("OPEN", "open")),
     ("safetensors", ".safetensors", _NUMPY.replace("NAME", "safetensors.numpy").replace("OPEN", "load_file")),
     ("Lance", ".lance /_versions",
-     "import lance, pyarrow.dataset; table = lance.dataset({path!r}); pyarrow.dataset.write_dataset("
-     "table.to_batches(), 'edges', schema=table.schema, format='parquet')"),
+     "import lance, tiering; " + _IMPORT.replace("TABLE", "lance.dataset({path!r}).scanner().to_reader()")),
     ("a Delta table", "/_delta_log",  # its dataset refuses rows marked as deleted, which its list of files does not
-     "import deltalake, tiering; table = deltalake.DeltaTable({path!r}); table.to_pyarrow_dataset(); "
-     "tiering.import_graph(relations={{('node', 'to', 'node'): {{'file': table.file_uris()}}}}, out='G')"),
+     "import deltalake, tiering; table = deltalake.DeltaTable({path!r}).to_pyarrow_dataset(); "
+     + _IMPORT.replace("TABLE", "table.scanner().to_reader()")),
     ("an Iceberg table", "/metadata/*.metadata.json",
-     "import glob, os, pyarrow.dataset, pyiceberg.table as table; pyarrow.dataset.write_dataset(table.StaticTable."
-     "from_metadata(max(glob.glob({path!r} + '/metadata/*.metadata.json'), key=os.path.getmtime)).scan()"
-     ".to_arrow_batch_reader(), 'edges', format='parquet')"),
+     "import glob, os, pyiceberg.table, tiering; table = pyiceberg.table.StaticTable.from_metadata("
+     "max(glob.glob({path!r} + '/metadata/*.metadata.json'), key=os.path.getmtime)); "
+     + _IMPORT.replace("TABLE", "table.scan().to_arrow_batch_reader()")),
     ("a Hudi table", "/.hoodie",
      "spark.read.format('hudi').load({path!r}).write.parquet('edges')  # in a session of Spark"),
     ("SQLite", ".sqlite .sqlite3 .db .db3",
-     "import sqlite3, pandas; pandas.read_sql('select src, dst from edges', sqlite3.connect({path!r}))"
-     ".to_parquet('edges.parquet')  # with the names of its table and columns"),
+     "import sqlite3, pandas, tiering; "
+     + _IMPORT.replace("TABLE", "pandas.read_sql('select src, dst from edges', sqlite3.connect({path!r}))")
+     + "  # with the names of its table and columns"),
     ("DuckDB", ".duckdb",
-     "import duckdb; duckdb.connect({path!r}).execute(\"copy (select src, dst from edges) to 'edges.parquet'\")"
-     "  # with the names of its table and columns"),
+     "import duckdb, tiering; "
+     + _IMPORT.replace("TABLE", "duckdb.connect({path!r}).sql('select src, dst from edges')")
+     + "  # with the names of its table and columns"),
     ("MATLAB", ".mat",
      "import scipy.io, scipy.sparse; scipy.sparse.save_npz('edges.npz', scipy.io.loadmat({path!r})['A'].tocsr())"
      "  # with the name of its matrix"),
@@ -73,8 +74,8 @@ _KINDS = (  # what a file or directory is, its suffixes, or what lies inside the
      "import rdflib; rdflib.Graph().parse({path!r}).serialize('triples.nt', format='nt', encoding='utf-8')"
      "  # then import triples.nt"),
     ("Avro", ".avro",
-     "import fastavro, pyarrow as pa, pyarrow.parquet; pyarrow.parquet.write_table(pa.Table.from_pylist(list("
-     "fastavro.reader(open({path!r}, 'rb')))), 'edges.parquet')"),
+     "import fastavro, pyarrow, tiering; "
+     + _IMPORT.replace("TABLE", "pyarrow.Table.from_pylist(list(fastavro.reader(open({path!r}, 'rb'))))")),
     ("a BV graph (WebGraph)", ".graph", "webgraph to arcs {stem} | gzip -1 > edges.tsv.gz"),
     ("a zip archive", ".zip", "unzip {shell} -d data"),
     ("a tar archive", ".tar .tgz", "mkdir data && tar -xf {shell} -C data"),

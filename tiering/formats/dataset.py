@@ -152,6 +152,7 @@ class Dataset(AbstractContextManager["Dataset"]):
     files: dict[str, External] = field(default_factory=dict)
     time: GraphTime | None = None
     close_files: Callable[[], None] | None = field(default=None, repr=False)
+    streams: list[External] = field(default_factory=list)  # Arrow streams: name, bytes of temporary files, digest
     peak: int = field(default=0, repr=False)  # resident bytes of this process while the files were read, if known
 
     @property

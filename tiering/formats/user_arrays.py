@@ -13,13 +13,14 @@ import numpy as np
 from tiering.artifacts.checksum import checksum_file, digest_bytes
 from tiering.artifacts.storage import file_exists
 from tiering.errors import InputError, MissingError
+from tiering.formats.arrow import ArrowStream, as_array
 from tiering.formats.npy_file import NpyFile, as_column, open_npy
 from tiering.formats.shape import GraphShape, SizedGraph
 from tiering.text.units import parse_size
 
-UserValues: TypeAlias = "str | os.PathLike[str] | np.ndarray[Any, Any] | list[Any] | Mapping[str, Any]"
+UserValues: TypeAlias = "str | os.PathLike[str] | np.ndarray[Any, Any] | list[Any] | ArrowStream | Mapping[str, Any]"
 IdArray: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
-Train: TypeAlias = "str | os.PathLike[str] | np.ndarray[Any, Any] | list[int] | Mapping[str, Any] | None"
+Train: TypeAlias = "UserValues | None"
 _STEP = 1 << 18  # ids that are compared at a time
 HOW_TO = (
     "give one with --train: a split of the graph, a .npy file of node ids, or a percentage of the nodes such as 1% "
@@ -99,7 +100,7 @@ def _ids(graph: SizedGraph, node_type: str, value: Any, seed: int, source_ids: b
         _require_file(Path(value))
         ids = open_npy(Path(value), "node ids").array()
     else:
-        ids = np.asarray(value)
+        ids = as_array(value, f"train set of {node_type!r}")
     if not source_ids or getattr(graph, "order", None) is None:
         return ids
     checked = _checked(graph, node_type, ids, _name(node_type, value), repeats=True)
@@ -176,8 +177,8 @@ class UserArray:
 def read_user_arrays(graph: SizedGraph, values: UserValues, what: str, option: str, kinds: str) -> dict[str, UserArray]:
     """Return arrays by node type, of `kinds` of numpy dtypes such as ``iuf``; `what` and `option` are for messages.
 
-    `values` are an array or a ``.npy`` path, of the only node type (with features), text ``TYPE=FILE`` or a list of it,
-    or a mapping.
+    `values` are an array (of Arrow, too) or a ``.npy`` path, of the only node type (with features), text ``TYPE=FILE``
+    or a list of it, or a mapping.
     """
     arrays: dict[str, UserArray] = {}
     for node_type, value in _split_by_type(graph, values, option):
@@ -224,10 +225,7 @@ def _array(value: Any, what: str, where: str, kinds: str) -> UserArray:
     if isinstance(value, (str, os.PathLike)):
         file: NpyFile = open_npy(Path(value), what)
         return UserArray(file.column(kinds, words), str(value), file.path)
-    try:
-        values = np.asarray(value)
-    except (ValueError, TypeError) as error:
-        raise InputError(f"{where}: expected {what}, found {type(value).__name__} ({error})") from error
+    values = as_array(value, where)
     if values.size == 0 and not hasattr(value, "dtype"):
         values = values.astype(np.int64)  # an empty list has no dtype of its own
     return UserArray(np.ascontiguousarray(as_column(values, where, what, kinds, words)), where)

@@ -73,7 +73,8 @@ def build_graph(
     refuse_overlap(Path(out).absolute(), [path for path in paths if path not in remote])  # where links lead to, too
     states = {str(path): file_state(path, inputs[str(path)]) for path in paths}
     time = {} if dataset.time is None else {REQUIRES: dataset.time._asdict()}
-    identity = {**provenance, "inputs": states, "edge_ids": edge_ids, **time}
+    streams = [[str(stream.path), stream.digest] for stream in dataset.streams]
+    identity = {**provenance, "inputs": states, "streams": streams, "edge_ids": edge_ids, **time}
     with ArtifactWriter(out, "graph", force=force, identity=identity) as writer:
         plan = plan_import(dataset, budget, edge_ids=edge_ids, sizes=sizes, carrier=carrier)
         relations = []

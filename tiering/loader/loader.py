@@ -13,6 +13,7 @@ from typing import Any, cast
 from tiering import cuda
 from tiering.artifacts.manifest import relation_key
 from tiering.errors import CapabilityError, InputError
+from tiering.formats.arrow import as_array
 from tiering.formats.features import EDGE_FEATURES
 from tiering.formats.graph import checked_labels
 from tiering.loader.adapters import AdaptedBatches, BatchSource
@@ -34,7 +35,7 @@ from tiering.loader.stats import LoaderStats, collect
 from tiering.loader.tables.delivery import Delivery
 from tiering.loader.tables.gather import FeatureRows, TieredFeatures
 from tiering.loader.tables.ssd import find_depth
-from tiering.loader.targets import LinkTargets, NodeTargets, Plan, Targets, as_array
+from tiering.loader.targets import LinkTargets, NodeTargets, Plan, Targets
 from tiering.memory import parse_memory
 from tiering.readahead.disk_speed import DiskSpeed, QueueDepth, measured_speed
 from tiering.readahead.memory import mapped_files

@@ -10,10 +10,11 @@ import numpy as np
 import xxhash
 
 from tiering.errors import InputError, quoted
+from tiering.formats.arrow import as_array
 from tiering.formats.layout import Layout
 from tiering.loader.options import LoaderOptions
 from tiering.loader.processes.machine import ProcessRank
-from tiering.loader.targets import LinkTargets, NodeTargets, as_array
+from tiering.loader.targets import LinkTargets, NodeTargets
 from tiering.sampling.plan import whole_number
 
 _KEYS = {"epoch", "batches", "later", "rank", "world_size", "options"}

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from tiering.artifacts.manifest import Relation, named_relations
 from tiering.errors import InputError
+from tiering.formats.arrow import as_array
 from tiering.formats.graph import Graph, checked_lists, checked_range, checked_split
 from tiering.loader.options import LinkOptions, SeedOptions
 from tiering.sampling import EpochPlan, LinkPlan, Links, NegativeDraws, Negatives, Sampler, SamplingOptions, batches
@@ -35,8 +36,8 @@ class NodeIds:
         self._graph, self._ordered = graph, graph.order is not None
 
     def ranks(self, node_type: str, nodes: Any, what: str) -> Ids:
-        """Return the ranks of nodes given by ids, or by a mask over these: torch, NumPy or lists."""
-        array, count = as_array(nodes), self._graph.num_nodes(node_type)
+        """Return the ranks of nodes given by ids, or by a mask over these: torch, NumPy, Arrow or lists."""
+        array, count = as_array(nodes, what), self._graph.num_nodes(node_type)
         if array.dtype == np.bool_:
             if array.shape != (count,):
                 raise InputError(f"{what}: expected a mask of shape ({count},), one for each node, found {array.shape}")
@@ -70,11 +71,6 @@ class NodeIds:
         return checked_range(nodes, self._graph.num_nodes(node_type), self._graph, f"{name} of node type {node_type!r}")
 
 
-def as_array(values: Any) -> npt.NDArray[Any]:
-    """Return a tensor on any device, an array or a list as a NumPy array."""
-    return np.asarray(values.detach().cpu().numpy() if hasattr(values, "detach") else values)
-
-
 def find_node_type(graph: Graph, node_type: str | None, what: str) -> str:
     """Return the node type named, or the only one."""
     types = graph.node_types
@@ -98,7 +94,7 @@ def find_nodes(graph: Graph, nodes: Any, node_type: str | None, what: str) -> tu
     elif isinstance(nodes, str):
         node_type, nodes = nodes, None
     node_type = find_node_type(graph, node_type, what)
-    ids = as_array(np.arange(graph.num_nodes(node_type)) if nodes is None else nodes)
+    ids = np.arange(graph.num_nodes(node_type)) if nodes is None else as_array(nodes, what)
     return node_type, NodeIds(graph).ranks(node_type, ids, what), np.flatnonzero(ids) if ids.dtype == np.bool_ else None
 
 
@@ -149,7 +145,7 @@ def find_edges(graph: Graph, indices: Any) -> LinkOptions:
     links = find_links(graph, graph.relation(relation))
     if edges is None:
         return links
-    label, ids = ":".join(links.relation), id_array(as_array(edges), "indices", meaning="edge ids")
+    label, ids = ":".join(links.relation), id_array(as_array(edges, "indices"), "indices", meaning="edge ids")
     if links.order is None:
         raise InputError(
             f"indices: ids of edges of {label} were not kept; import with --edge-ids, or pass the edges as "
@@ -193,7 +189,7 @@ def find_seeds(graph: Graph, node_type: str, options: SeedOptions) -> Ids:
     """Return the ranks of ``options.seeds``, which are ids or names as ``options.seed_ids`` says, or a mask."""
     if options.seed_ids not in SEED_IDS:
         raise InputError(f"seed_ids: expected {', '.join(SEED_IDS)}, found {options.seed_ids!r}")
-    seeds, own = as_array(options.seeds), options.seed_ids == "name"
+    seeds, own = as_array(options.seeds, "seeds"), options.seed_ids == "name"
     if own and seeds.dtype != np.bool_ and (names := graph.names(node_type)) is not None:
         return names.find(seeds.tolist())
     return NodeIds(graph, "original" if own else options.seed_ids).ranks(node_type, seeds, "seeds")
@@ -265,7 +261,7 @@ class LinkTargets:
         if links.pairs is None:
             self.links = Links.of_csc(relation, *checked_lists(graph, relation), num_nodes[0], ids_of, links.order)
         else:
-            pairs = as_array(links.pairs)
+            pairs = as_array(links.pairs, "links")
             if pairs.ndim != 2 or pairs.shape[0] != 2 or pairs.dtype.kind not in "iu":
                 raise InputError(
                     "links: expected whole numbers of shape (2, links), sources above destinations, found "

@@ -83,7 +83,8 @@ def import_graph(
     source
         File or directory, or the URL of one, such as ``s3://bucket/data``, whose features are copied; or a graph in
         memory: PyG's `Data` or `HeteroData`, or a `DGLGraph`; its features are copied.
-        None is needed where `relations` maps ``(source, name, destination)`` to tables, and `nodes` types.
+        None is needed where `relations` maps ``(source, name, destination)`` to tables, and `nodes` types. The source,
+        and each table, may be any object with ``__arrow_c_stream__``, such as a frame or a reader; it is read once.
     format
         ``auto``, ``npy``, ``csc``, ``csr``, ``igb``, ``edgelist``, ``mtx``, ``parquet``,
         ``tables``, ``ogb``, ``npz``, ``pyg``, ``dgl`` or ``graphbolt``.
@@ -154,7 +155,7 @@ def score_graph(
     seed
         Of the sampler and of a share of training nodes; 0 by default.
     scores
-        Your own in place of a method: an array, a ``.npy`` file, or a mapping from node type to one of these.
+        Your own in place of a method: an array or Arrow column, a ``.npy`` file, or a mapping from node type to one.
     **options
         Of sampling (``fanouts``, ``batch_size``...: `tiering.sampling.SamplingOptions`), of the methods (``damping``,
         ``epochs``...: `tiering.scores.request.ScoreOptions`), of every stage.

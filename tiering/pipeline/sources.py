@@ -32,15 +32,21 @@ PARSED = ("edgelist", "mtx", "npz", "parquet", "tables", "dgl")
 """Formats that are read as a whole when they are opened, by a dry run into temporary files without names."""
 
 
-def table_files(options: Mapping[str, Any]) -> list[str]:
-    """Return the files of the tables that options name, those of edges first; of patterns those that there are."""
+def table_files(options: Mapping[str, Any]) -> list[Any]:
+    """Return the files, existing ones of patterns, and streams of tables that options name; those of edges first."""
     from tiering.datasets.options import ImportOptions
 
     parsed = ImportOptions.parse({name: options.get(name) for name in ("relation", "relations", "nodes")})
-    names = [name for table in (*parsed.relation, *parsed.nodes) for name in table.files] if parsed.relation else []
-    found = [[] if Path(name).exists() else sorted(chain(*map(glob, name.split(",")))) for name in names]
-    named = [name.split(",") if is_url(name) else [name] for name in names]
-    return [*chain(*(files or urls for urls, files in zip(named, found, strict=True)))]
+    tables = (*parsed.relation, *parsed.nodes) if parsed.relation else ()
+    names: list[Any] = [name for table in tables for name in table.files]
+    urls = [isinstance(name, str) and is_url(name) for name in names]
+    patterns = [
+        name if isinstance(name, str) and not url and not Path(name).exists() else ""
+        for name, url in zip(names, urls, strict=True)
+    ]
+    found = [sorted(chain(*map(glob, pattern.split(",")))) for pattern in patterns]
+    named = [name.split(",") if url else [name] for name, url in zip(names, urls, strict=True)]
+    return [file for one, files in zip(named, found, strict=True) for file in files or one]
 
 
 def scratch_of(options: Mapping[str, Any]) -> list[tuple[Path, str]]:
@@ -145,6 +151,7 @@ def _opening(dataset: Dataset) -> StepEstimate:
     read = sum(file.bytes for file in dataset.files.values()) if dataset.format in PARSED and not in_place else 0
     arrays = [array for edges in dataset.edges for array in (edges.src, edges.dst, *edges.data.values())]
     nameless = sum(array.nbytes for array in arrays if isinstance(array, np.memmap) and array.filename is None)
+    nameless += sum(stream.bytes for stream in dataset.streams)
     return StepEstimate("open", "done now", disk_read=read, disk_scratch=nameless)
 
 

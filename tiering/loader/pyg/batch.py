@@ -10,11 +10,12 @@ import torch
 
 from tiering.artifacts.manifest import Relation
 from tiering.errors import InputError
+from tiering.formats.arrow import as_array
 from tiering.formats.features import EDGE_FEATURES
 from tiering.loader.adapters import AdaptedBatches, Adapter, BatchSource, Lookup
 from tiering.loader.batches.batch import Batch
 from tiering.loader.batches.tensors import concatenate
-from tiering.loader.targets import EDGE_IDS, LinkTargets, as_array
+from tiering.loader.targets import EDGE_IDS, LinkTargets
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data, HeteroData

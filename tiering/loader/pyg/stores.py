@@ -14,13 +14,14 @@ from torch_geometric.data.graph_store import EdgeLayout
 
 from tiering.artifacts.manifest import Relation, relation_key
 from tiering.errors import CapabilityError, InputError, MissingError
+from tiering.formats.arrow import as_array
 from tiering.formats.graph import Graph, checked_lists
 from tiering.loader.adapters import EdgeAttributes, NodeAttributes
 from tiering.loader.batches.windows import ListWindows
 from tiering.loader.open_tables import OpenTables
 from tiering.loader.options import DeviceOptions, ReadOptions
 from tiering.loader.pyg.batch import PYG_NAMES, edge_label, new_by_hop
-from tiering.loader.targets import EDGE_IDS, Ids, NodeIds, as_array, find_link_type, find_node_type, make_negatives
+from tiering.loader.targets import EDGE_IDS, Ids, NodeIds, find_link_type, find_node_type, make_negatives
 from tiering.memory import available_memory
 from tiering.sampling import Links, NegativeDraws, Negatives, SamplingOptions, link_nodes, make_sampler
 from tiering.sampling.links import numbers_of_links

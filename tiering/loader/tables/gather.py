@@ -12,6 +12,7 @@ import numpy.typing as npt
 from tiering import native
 from tiering.artifacts.manifest import storage_dtype
 from tiering.errors import BudgetError, CapabilityError, FormatError, InputError, TieringError
+from tiering.formats.arrow import as_array
 from tiering.formats.layout import MEMORY_TIERS, TIERS, Layout, TypeLayout
 from tiering.loader.options import ReadOptions
 from tiering.loader.process import require_torch, warn_once
@@ -304,11 +305,7 @@ def check_out(out: Any, shape: tuple[int, ...], dtype: torch.dtype, device: torc
 
 def as_ids(ids: Any) -> npt.NDArray[np.int64]:
     """Return ranks as a contiguous int64 array; only dtype and shape are checked."""
-    try:
-        array = np.asarray(ids.detach().cpu().numpy() if hasattr(ids, "detach") else ids)
-    except (TypeError, ValueError, RuntimeError) as error:  # bfloat16, sparse, quantised; lists of unequal lengths
-        given = f"a {ids.dtype} tensor" if hasattr(ids, "dtype") else type(ids).__name__
-        raise InputError(f"ids: expected int32 or int64 ranks of one dimension, found {given} ({error})") from None
+    array = as_array(ids, "ids")
     if array.ndim != 1:
         raise InputError(f"ids: expected one dimension, found shape {array.shape}")
     if array.size == 0:
