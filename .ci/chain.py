@@ -38,12 +38,12 @@ def run_loader() -> None:
     """Load one epoch, and all rows, which must be those of the source in the layout's order."""
     with tiering.open("layout") as layout:
         seeds = sum(len(batch.y) for batch in layout.loader("train", fanouts=[5, 5], batch_size=64, seed=0))
-        rows = layout.features("node").gather(np.arange(500)).numpy()
-    if seeds != len(np.load("data/train_idx.npy")):
+        rows = layout.features("paper").gather(np.arange(500)).numpy()
+    if seeds != len(np.load("data/processed/paper/train_idx.npy")):
         sys.exit(f"the loader gave {seeds} seeds")
-    source = np.load("data/node_feat.npy")
+    source = np.load("data/processed/paper/node_feat.npy")
     if sorted(map(bytes, rows)) != sorted(map(bytes, source)):
-        sys.exit("the loader's rows are not those of data/node_feat.npy")
+        sys.exit("the loader's rows are not those of data/processed/paper/node_feat.npy")
 
 
 def main() -> None:
