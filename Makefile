@@ -2,6 +2,8 @@
 # Another Python: make PYTHON=python3.12 ...   Any torch >= 2.1 works: make TORCH='torch==2.5.1' ...
 PYTHON ?= python3
 TORCH  ?= torch==2.13.0
+# Machines without an NVIDIA driver take torch's CPU build from here, 0.2 GB instead of 3; TORCH_INDEX= takes pip's own index.
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 # DGL is only compared with (make test-all, make bench); where there is no wheel for this Python those parts skip.
 DGL    ?= dgl==1.1.3
 WERROR ?= OFF
@@ -185,9 +187,17 @@ $(VENV)/.base:
 	@$(PIP) --no-compile "scikit-build-core>=0.10" "nanobind>=2.4" typing_extensions cmake ninja </dev/null
 	@touch $@
 
+# The index of CPU builds is asked once, for 5 s at most; what it does not have comes from pip's own index, as do the libraries
+# that torch needs. --no-compile: bytecode of all of torch takes longer than installing it.
+ASK_INDEX = timeout 5 $(BIN)/python -c 'import sys, urllib.request; urllib.request.urlopen(sys.argv[1], timeout=5)'
 $(VENV)/.torch: $(VENV)/.base
-	@echo "installing torch"
-	@# --no-compile: bytecode of all of torch takes longer than installing it
+	@if command -v nvidia-smi >/dev/null || [ -n "$$(ls -d /dev/nvidia* /proc/driver/nvidia 2>/dev/null)" ]; then \
+	  echo "installing $(TORCH) from pip's index: about 3 GB with its libraries for GPUs"; \
+	elif [ -z "$(TORCH_INDEX)" ]; then echo "installing $(TORCH) from pip's index"; \
+	elif $(ASK_INDEX) $(TORCH_INDEX)/torch/ 2>/dev/null </dev/null; then \
+	  echo "installing $(TORCH) from $(TORCH_INDEX), as there is no NVIDIA driver: about 0.2 GB"; \
+	  $(PIP) --no-compile --no-deps --index-url $(TORCH_INDEX) "$(TORCH)" </dev/null || echo "going on with pip's index"; \
+	else echo "installing $(TORCH) from pip's index, as $(TORCH_INDEX) does not answer: up to 3 GB"; fi
 	@$(PIP) --no-compile "$(TORCH)" </dev/null
 	@touch $@
 
