@@ -29,7 +29,8 @@ def import_command(
     source: Annotated[
         str | None,
         Argument(
-            metavar="SRC", click_type=click.Path(),
+            metavar="SRC",
+            click_type=click.Path(),
             help="Dataset: a directory or file, or its URL (s3://, gs://, abfs://); not needed with --relation.",
         ),
     ] = None,

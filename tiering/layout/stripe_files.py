@@ -152,8 +152,12 @@ class StripeFiles(ExitStack):
 
 
 def restripe(
-    sources: Sequence[tuple[Reader, Verifier]], units: int, unit_bytes: int, files: Sequence[FileWriter],
-    sums: Sequence[FileWriter], page_bytes: int,
+    sources: Sequence[tuple[Reader, Verifier]],
+    units: int,
+    unit_bytes: int,
+    files: Sequence[FileWriter],
+    sums: Sequence[FileWriter],
+    page_bytes: int,
 ) -> Iterator[int]:
     """Copy units of stripe files to another number of files, front to back; yield the bytes of each piece.
 

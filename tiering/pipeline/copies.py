@@ -366,7 +366,7 @@ def _matches(folder: RemoteFolder, place: str, source: CopiedFile) -> bool:
     """Return whether a stored file has the content of its source. Cost: it is read."""
     with folder.open(place) as file:
         name, nbytes = folder.join(place), source.nbytes
-        spans = (range(0, nbytes, checksum.BLOCK_BYTES) if source.whole else ())
+        spans = range(0, nbytes, checksum.BLOCK_BYTES) if source.whole else ()
         pieces = (read_range(file, name, begin, min(nbytes, begin + checksum.BLOCK_BYTES)) for begin in spans)
         digests = b"".join(xxhash.xxh3_64(piece.data).digest() for piece in pieces)
         samples = "" if source.whole else checksum.digest_samples(partial(read_range, file, name), nbytes)
@@ -469,8 +469,12 @@ def relink(layout: Pathlike, ssd: Pathlike | Sequence[Pathlike]) -> Layout:
     for number in range(opened.num_images):
         name = image_name(number)
         entry = manifest.external[name]
-        places = [place for folder in resolve_directories(ssd) for pattern in ("", "*/")
-                  for place in sorted(folder.glob(f"{pattern}{entry.path.name}"))]
+        places = [
+            place
+            for folder in resolve_directories(ssd)
+            for pattern in ("", "*/")
+            for place in sorted(folder.glob(f"{pattern}{entry.path.name}"))
+        ]
         sized = [place for place in places if place.stat().st_size == entry.bytes]
         if not sized:
             other = f", {places[0]} has {places[0].stat().st_size}" if places else ""

@@ -47,7 +47,6 @@ class Block:
         """Edges of all relations."""
         return sum(int(edges.shape[1]) for edges in self.edge_index.values())
 
-
     def to_scipy(self, relation: Relation | None = None) -> Any:
         """Return a relation's edges as a ``scipy.sparse.csc_array`` of shape (sources, destinations), in host memory.
 
