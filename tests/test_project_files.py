@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -24,6 +25,11 @@ def nvidia_driver() -> bool:
     return bool(shutil.which("nvidia-smi") or [*Path("/dev").glob("nvidia*")] or Path("/proc/driver/nvidia").exists())
 
 
+def outside_make() -> dict[str, str]:
+    """The environment without what a `make` around the tests says to those inside it."""
+    return {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")}
+
+
 def install_torch(repository: Path, folder: Path, ask: str, **variables: str) -> tuple[str, list[str]]:
     """Return what `make` prints as it installs torch, and the arguments after `install` of each pip that it runs.
 
@@ -37,7 +43,7 @@ def install_torch(repository: Path, folder: Path, ask: str, **variables: str) ->
     program.chmod(0o755)
     settings = {"VENV": str(folder), "TORCH": "torch==9", "TORCH_INDEX": INDEX, **variables}
     command = ["make", "-s", f"{folder}/.torch", *(f"{key}={value}" for key, value in settings.items())]
-    done = subprocess.run(command, cwd=repository, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, cwd=repository, capture_output=True, text=True, check=True, env=outside_make())
     return done.stdout, [line.partition(" install ")[2] for line in log.read_text().splitlines()]
 
 
@@ -82,9 +88,8 @@ def read_yaml(path: Path) -> Any:
 
 
 def test_hooks_are_the_gates(repository: Path) -> None:
-    gates = subprocess.run(
-        ["make", "-n", "-o", ".venv/.dev", "gates", "CPP="], cwd=repository, capture_output=True, text=True, check=True
-    )
+    command = ["make", "-n", "-o", ".venv/.dev", "gates", "CPP="]
+    gates = subprocess.run(command, cwd=repository, capture_output=True, text=True, check=True, env=outside_make())
     hooks = read_yaml(repository / ".pre-commit-config.yaml")["repos"][0]["hooks"]
     entries = [hook["entry"].replace(" --force-exclude", "") for hook in hooks]
     assert entries == [re.sub(r" \.$", "", line.strip()) for line in gates.stdout.splitlines()]
