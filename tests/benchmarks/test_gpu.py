@@ -119,7 +119,7 @@ def test_without_a_gpu(tmp_path, monkeypatch, capsys, bench):
     assert program.main(["gpu", "--docs", str(tmp_path)]) == 1
     assert capsys.readouterr().err.startswith("error: device='cuda': there is no NVIDIA GPU")
     assert not list(tmp_path.iterdir())
-    few = {name: program.BENCHMARKS[name] for name in ("copy", "gpu-epoch")}
+    few = {name: program.BENCHMARKS[name] for name in ("memory-copy", "gpu-epoch")}
     monkeypatch.setattr(program, "BENCHMARKS", few)
     report = bench(*TINY)
     assert "gpu-epoch: skipped: device='cuda': there is no NVIDIA GPU" in capsys.readouterr().err

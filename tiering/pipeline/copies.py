@@ -393,6 +393,9 @@ def copy(
 ) -> Any:  # fmt: skip
     """Copy an artifact, with the files that it refers to, between directories and object stores; return the copy, open.
 
+    The copy has the digest of the original unless the number of stripe files changes, so that scores, orders and
+    layouts fit the copied graph. The manifest is written last: a partial copy never opens.
+
     Parameters
     ----------
     source, destination
@@ -413,10 +416,14 @@ def copy(
     threads
         At least 8 blocks of 64 MiB are on their way, whatever is given.
 
-    The copy has the digest of the original unless the number of stripe files changes, so that scores, orders and
-    layouts fit the copied graph. The manifest is written last: a partial copy never opens, and the same command goes on
-    with it. Raises `FormatError` for damaged files, `ExistsError` for a destination that holds something,
-    `StorageError` where a disk or a store fails.
+    Raises
+    ------
+    FormatError
+        A file is damaged.
+    ExistsError
+        The destination holds something.
+    StorageError
+        A disk or a store fails, or refuses access; the same command resumes.
     """
     choice("sizes", "full")(verify, "verify")
     folders = tuple(resolve_directories(ssd))
