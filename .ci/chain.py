@@ -35,7 +35,7 @@ def run_chain() -> None:
 
 
 def run_loader() -> None:
-    """Load one epoch, and all rows, which must be those of the source in the layout's order."""
+    """Load one epoch, and compare all rows with the source's in the layout's order."""
     with tiering.open("layout") as layout:
         seeds = sum(len(batch.y) for batch in layout.loader("train", fanouts=[5, 5], batch_size=64, seed=0))
         rows = layout.features("paper").gather(np.arange(500)).numpy()
@@ -43,7 +43,7 @@ def run_loader() -> None:
         sys.exit(f"the loader gave {seeds} seeds")
     source = np.load("data/processed/paper/node_feat.npy")
     if sorted(map(bytes, rows)) != sorted(map(bytes, source)):
-        sys.exit("the loader's rows are not those of data/processed/paper/node_feat.npy")
+        sys.exit("the loader's rows differ from data/processed/paper/node_feat.npy")
 
 
 def main() -> None:

@@ -111,8 +111,7 @@ def plan_command(
     train: Train = None,
     seed_time: SeedTime = None,
     row_bytes: Annotated[
-        str | None,
-        Option(help="Bytes of a row of types without features, as of evaluate.", metavar="SIZE|TYPE=SIZE,.."),
+        str | None, Option(help="Bytes per row of types without features; see evaluate.", metavar="SIZE|TYPE=SIZE,..")
     ] = None,
     seed: Seed = 0,
     plot: Annotated[Path | None, Option(help="Draw seconds by memory.", metavar="FILE.png")] = None,

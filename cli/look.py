@@ -119,7 +119,7 @@ def copy_command(
         Path | None, Option(help="Instead of copying, point a layout at stripe files moved to --ssd.", metavar="LAYOUT")
     ] = None,
 ) -> None:
-    """Copy an artifact with what it refers to; started again, it goes on where it stopped.
+    """Copy an artifact with the files that it refers to. A stopped copy resumes when it is run again.
 
     Blocks are compared with their checksums as they are read. The manifest comes last: a partial copy never opens.
     """

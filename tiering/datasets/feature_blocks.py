@@ -14,6 +14,7 @@ from tiering.artifacts.atomic import OutputFile
 from tiering.artifacts.file_writer import FileWriter
 from tiering.artifacts.storage import require_space
 from tiering.errors import InputError
+from tiering.formats.arrow import as_array
 from tiering.formats.features import FEATURE_DTYPES
 from tiering.formats.npy_file import npy_header
 from tiering.text.progress import progress
@@ -118,9 +119,9 @@ def _arrays(blocks: Any, column: str | None) -> Iterator[np.ndarray[Any, Any]]:
     """Yield blocks as arrays of two dimensions in the machine's byte order; `InputError` for what is none."""
     for block in _vectors(blocks, column) if hasattr(blocks, "__arrow_c_stream__") else blocks:
         try:
-            array = np.asarray(block.detach().cpu() if hasattr(block, "detach") else block)
+            array = as_array(block, "block")
             kind = f"{array.dtype} of shape {array.shape}"
-        except (TypeError, ValueError) as error:  # bfloat16 of torch; lists of unequal lengths
+        except InputError as error:  # bfloat16 of torch; lists of unequal lengths
             array, kind = np.empty(0), f"{getattr(block, 'dtype', type(block).__name__)} ({error})"
         if array.ndim != 2 or not array.shape[1] or array.dtype.name not in FEATURE_DTYPES:
             raise InputError(f"blocks: expected arrays of shape (n, dim) of {DTYPES}, found {kind}; convert them")

@@ -37,7 +37,7 @@ _OWN_FOLDERS = ("graph", "tiers", "pages", "codecs", "scratch")  # folders of a 
 
 
 def folders_apart(out: Path, folders: Sequence[Path]) -> list[Path]:
-    """Return the directories of stripe files that lie outside the layout `out`; refuse those of its other files."""
+    """Return directories of stripe files outside the layout `out`; refuse directories of its other files."""
     base, apart = Path(os.path.realpath(out)), list[Path]()
     for folder in folders:
         inside = folder.relative_to(base).parts if folder.is_relative_to(base) else None
@@ -49,7 +49,7 @@ def folders_apart(out: Path, folders: Sequence[Path]) -> list[Path]:
 
 
 class StripeFiles(ExitStack):
-    """A writer of the stripe files, a context manager that closes them; it goes on where an earlier run stopped.
+    """A writer of the stripe files, a context manager that closes them; it resumes an earlier run.
 
     Unit u goes to file u mod N, offset (u div N) * unit_bytes. `writer` is the layout's, whose lock allows to remove
     the files of a killed run; `digest` are 12 hexadecimal digits that stand for the layout and its path.
@@ -161,7 +161,7 @@ def restripe(
 ) -> Iterator[int]:
     """Copy units of stripe files to another number of files, front to back; yield the bytes of each piece.
 
-    `files` are the new stripe files, `sums` those of their pages' checksums; what they have of an earlier run is not
+    `files` are the new stripe files, `sums` the files of their pages' checksums; what an earlier run has written is not
     read again. Sources are compared with their checksums: `FormatError`. Cost: two pieces of about 64 MiB in memory.
     """
     old, new = len(sources), len(files)

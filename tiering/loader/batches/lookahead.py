@@ -366,7 +366,7 @@ class Lookahead:
 def _among(
     order: Sequence[int], tried: Sequence[int], samples: dict[int, Sampled], size: int = 1
 ) -> dict[int, Sampled]:
-    """Return samples of batches `tried`, which are those of `size` processes in turn, by their places in `order`."""
+    """Return the samples of `tried`, batches of `size` processes in turn, by their places in `order`."""
     places = ((place, place // size, sample) for place, sample in samples.items())
     return {at: sample for place, at, sample in places if at < len(order) and order[at] == tried[place]}
 

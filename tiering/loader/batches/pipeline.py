@@ -90,7 +90,7 @@ class PipelineStage:
     """A step that every item passes through."""
 
     name: str
-    run: Callable[[Any], Any]  # makes an item of that of the stage before, the first stage of the item's position
+    run: Callable[[Any], Any]  # makes an item from the stage before's; the first stage from the item's position
     workers: int = 1  # items in this stage at the same time
     counted: bool = True  # whether `run` is all work; else it counts its work by itself
     abort: Callable[[], None] | None = None  # makes a waiting `run` return, once no item is wanted any more

@@ -25,7 +25,7 @@ class TieredEmbeddings(IndexedRows, Embeddings):  # type: ignore[misc] # whose s
         return str(self.path)
 
     def gather(self, ids: Any, node_type: str | None = None, *, original: bool = False) -> torch.Tensor:  # type: ignore[override]
-        """Return the rows of nodes as a tensor of shape (ids, dim); parameters and errors as of `gather_numpy`."""
+        """Return the rows of nodes as a tensor of shape (ids, dim); see `gather_numpy`."""
         require_torch()
         import torch
 
