@@ -62,7 +62,7 @@ def test_rows_go_with_their_edges_through_import_and_reorder(tiering_cli, tmp_pa
 
 
 @pytest.mark.slow
-def test_a_tight_budget_counts_wide_rows_and_gives_the_same_bytes(tiering_cli, tmp_path):
+def test_a_tight_budget_counts_wide_rows_and_gives_the_same_bytes(tiering_cli, tmp_path, settled_memory):
     rows = write_source(tmp_path / "source", dim=512, edges=40_000, nodes=2_000)
     least = own_memory() + (72 << 20)  # the rows alone are 78 MiB
     tight, roomy = ("--memory", str(least)), ("--memory", "4GiB")

@@ -113,7 +113,7 @@ def test_a_dry_run_says_that_lists_by_destination_are_copied(tiering_cli, tmp_pa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["csc", "csr"])
-def test_lists_larger_than_the_memory(tmp_path, form, peak_memory):
+def test_lists_larger_than_the_memory(tmp_path, form, peak_memory, settled_memory):
     """48 MB of indices and as much of weights in a budget of 96 MiB beside what the process holds."""
     from tiering.memory import own_memory
 

@@ -256,7 +256,7 @@ def test_lists_are_features(tmp_path):
         tiering.import_graph(out=tmp_path / "h", features="e", **tables)
 
 
-def test_wide_tables_are_read_in_pieces_of_few_rows(tmp_path, peak_memory):
+def test_wide_tables_are_read_in_pieces_of_few_rows(tmp_path, peak_memory, settled_memory):
     rows = np.broadcast_to(np.float32(0.5), 64 * 200_000)
     (source := tmp_path / "tables").mkdir()
     lists = pa.FixedSizeListArray.from_arrays(pa.array(rows), 64)

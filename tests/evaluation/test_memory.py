@@ -35,7 +35,7 @@ def rmat(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("tiers", [None, TIERS], ids=["shares", "tiers"])
-def test_same_figures_for_any_memory(rmat, tmp_path, tiers, peak_memory):
+def test_same_figures_for_any_memory(rmat, tmp_path, tiers, peak_memory, settled_memory):
     scores = named_scores(rmat, [score_graph(rmat, method, tmp_path / method) for method in ("degree", "wrpr")])
     asked = {"tiers": tiers, "row_bytes": 512, "resamples": 20, "epochs": 1}
     expected = evaluate(rmat, scores, OPTIONS, threads=2, memory="8GiB", **asked).to_json()

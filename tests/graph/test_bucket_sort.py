@@ -93,7 +93,7 @@ def medium(tmp_path_factory, scramble):
 @pytest.mark.slow
 @pytest.mark.parametrize("scramble", [False, True], scope="module")
 @pytest.mark.parametrize("room", [100 * MIB, 200 * MIB])
-def test_edge_data_stays_within_its_budget(tmp_path, peak_memory, monkeypatch, medium, scramble, room):
+def test_edge_data_stays_within_its_budget(tmp_path, peak_memory, monkeypatch, medium, scramble, room, settled_memory):
     """Without scrambling the first buckets are far larger than a chunk."""
     data = mapped(medium)
     data.edges[0].data["weight"] = data.edges[0].src.view(np.float32)[::2]
@@ -114,7 +114,7 @@ def test_edge_data_stays_within_its_budget(tmp_path, peak_memory, monkeypatch, m
 @pytest.mark.slow
 @pytest.mark.parametrize("scramble", [False], scope="module")
 @pytest.mark.parametrize("room", [100 * MIB, 200 * MIB])
-def test_lists_in_order_of_time_stay_within_their_budget(tmp_path, peak_memory, medium, scramble, room):
+def test_lists_in_order_of_time_stay_within_their_budget(tmp_path, peak_memory, medium, scramble, room, settled_memory):
     data = mapped(medium)
     edges = data.edges[0]
     edges.data["t"], edges.time = np.array(edges.src) * 7919 % 1_000_003, "t"

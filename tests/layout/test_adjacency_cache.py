@@ -105,7 +105,7 @@ def test_through_the_command_line(tiering_cli, tmp_path, request, kind, mode):
     assert recorded["options"]["gpu_times"]["source"] == "assumed"
 
 
-def test_memory_below_the_least(one, tmp_path):
+def test_memory_below_the_least(one, tmp_path, settled_memory):
     graph, scores = Graph.open(one.reordered), Scores.open(one.scores)
     release_unused()
     asked = {"gpu": "9%", "adjacency_cache": "auto", "scores": scores, "memory": own_memory() + 1000}

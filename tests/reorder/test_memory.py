@@ -84,7 +84,7 @@ def big_graph(folder: Path, edges: int, scale: int, leaves: int = 0, **options: 
 
 
 @pytest.mark.slow
-def test_a_window_of_many_columns_stays_within_its_budget(tmp_path, peak_memory):
+def test_a_window_of_many_columns_stays_within_its_budget(tmp_path, peak_memory, settled_memory):
     """The last window has few entries, but nearly all columns, and the start of each."""
     graph, scores = big_graph(tmp_path, 36_000_000, 18, leaves=12_000_000)
     budget = own_memory() + 260 * MIB

@@ -35,7 +35,7 @@ def make_table(folder: Path, rows: int, row_bytes: int, offset: int = 0, seed: i
 
 @pytest.mark.slow
 @pytest.mark.parametrize("windows", [2, 8])
-def test_memory_and_disk_as_planned(tmp_path, peak_memory, windows):
+def test_memory_and_disk_as_planned(tmp_path, peak_memory, windows, settled_memory):
     """400 MB of rows; 256 or 64 MiB of window."""
     table, content, order = make_table(tmp_path, 400_000, 1000)
     reader = TableReader(table, (order, np.argsort(order)), 2, PieceSizes(free=0))

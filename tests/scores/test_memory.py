@@ -103,7 +103,7 @@ def test_scratch_is_predicted(rmat, tmp_path, settled_memory, share, on_disk):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", [pytest.param("rpr", marks=pytest.mark.long), "wrpr", "vip"])
-def test_same_bytes_for_any_memory_and_threads(rmat, tmp_path, method, peak_memory):
+def test_same_bytes_for_any_memory_and_threads(rmat, tmp_path, method, peak_memory, settled_memory):
     given = {**options_of(method), **({} if method == "rpr" else {"train": "1%"})}
     if method == "rpr":
         given["tolerance"] = 1e-3
@@ -179,7 +179,7 @@ def test_ctrl_c_ends_a_sweep_and_leaves_nothing(smaller, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small tmpfs needs root")
-def test_a_full_disk_says_what_is_needed_and_free(rmat, tmp_path):
+def test_a_full_disk_says_what_is_needed_and_free(rmat, tmp_path, settled_memory):
     disk = tmp_path / "disk"
     disk.mkdir()
     # Edges go to disk before the scores do.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import gc
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,9 +16,10 @@ class Peak:
 
 
 def settle() -> None:
-    """Give back what earlier work left behind: it would go while a test compares what is held."""
-    gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)
+    """Give back what earlier work left behind: it would go while a test compares what is held, or plans with it."""
+    from tiering.memory import release_unused
+
+    release_unused()
 
 
 @contextmanager
