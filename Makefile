@@ -4,7 +4,7 @@ PYTHON ?= python3
 TORCH  ?= torch==2.13.0
 # Machines without an NVIDIA driver take torch's CPU build from here, 0.2 GB instead of 3; TORCH_INDEX= takes pip's own index.
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
-# DGL is only compared with (make test-all, make bench); where there is no wheel for this Python those parts skip.
+# DGL is imported from, exported to and compared with; where there is no wheel for this Python those tests skip.
 DGL    ?= dgl==1.1.3
 WERROR ?= OFF
 # The part for GPUs: AUTO (for those of this machine), ON (for servers' where it has none), ALL (all: `make wheel CUDA=ALL`)
@@ -24,7 +24,7 @@ CPP    := $(shell find ext tests benchmarks -name '*.cpp' -o -name '*.hpp' -o -n
 help:
 	@echo "make demo       generate data, prepare it, train from the tiers; leaves demo-out/"
 	@echo "make test       the tests; some minutes"
-	@echo "make test-all   everything CI runs: also slow tests, the simulated GPU, Ray, DGL, gates, sanitizers, the CUDA compile"
+	@echo "make test-all   everything CI runs: also slow tests, the simulated GPU, Ray, gates, sanitizers, the CUDA compile"
 	@echo "make slow-test  tests on graphs of millions of edges, kills and full disks; some minutes"
 	@echo "make long-test  campaigns of kills, faults, power cuts and damage at random; one of them: make long-test NAMES=kills"
 	@echo "make test-vm    NVMe drives on a virtual machine: make test-vm MODULE=path/to/libnvm.ko KERNEL=path/to/vmlinuz"
@@ -213,14 +213,14 @@ $(VENV)/.built: $(VENV)/.base pyproject.toml $(NATIVE)
 $(VENV)/.test: $(VENV)/.built
 	@echo "installing what tests need"
 	@$(PIP) --no-compile "tiering[test]" </dev/null
+	@$(PIP) --no-compile "$(DGL)" packaging </dev/null >/dev/null 2>&1 || \
+	  echo "no $(DGL) for this Python: tests with DGL are skipped"
 	@touch $@
 
 # What gates, benchmarks and the other tests need.
 $(VENV)/.dev: $(VENV)/.test
 	@echo "installing what gates and all tests need"
 	@$(PIP) --no-compile "tiering[test-all,gates]" </dev/null
-	@$(PIP) --no-compile "$(DGL)" packaging </dev/null >/dev/null 2>&1 || \
-	  echo "no $(DGL) for this Python: comparisons with DGL are skipped"
 	@touch $@
 
 # The simulated GPU, in the same build folder.

@@ -35,7 +35,10 @@ def import_command(
         ),
     ] = None,
     format_: Annotated[str, Option("--format", help=_FORMATS, metavar="NAME")] = "auto",
-    edge_ids: Annotated[bool, Option("--edge-ids", help="Keep each edge's position in SRC: 8 bytes each.")] = False,
+    edge_ids: Annotated[
+        bool | None,
+        Option("--edge-ids/--no-edge-ids", help="Keep each edge's position in SRC, 8 bytes; default: of PyG and DGL."),
+    ] = None,
     checksum_features: Annotated[
         bool, Option("--checksum-features", help="Read feature files whole, to notice any damage later.")
     ] = False,

@@ -92,23 +92,21 @@ def show_hit_rates(judged: Evaluation) -> None:
     print_parts(Table("Share of feature reads served, by the score that fills the cache", columns, rows))
 
 
-def show_tiers(layout: Layout, measured: dict[str, Any]) -> None:
-    """What lies where, beside what training really read there."""
-    node_type = layout.feature_types[0]
-    entry, counters = layout.type_layout(node_type), measured[node_type]
-    reads = sum(tier["rows"] for tier in counters.values())
-    rows = [
-        (
-            tier,
+def show_tiers(layout: Layout, read: dict[str, int]) -> None:
+    """What lies where, beside the rows that training took from there; of the ssd tier also what was in memory."""
+    entry, reads = layout.type_layout(layout.feature_types[0]), max(1, sum(read.values()))
+    rows = []
+    for place, count in read.items():
+        tier = place if place in TIERS else "ssd"
+        held = (
             f"{format_count(entry.ranges[tier][0])} .. {format_count(entry.ranges[tier][1])}",
             format_count(entry.rows(tier)),
             format_bytes(entry.rows(tier) * entry.row_bytes),
             f"{entry.rows(tier) / entry.num_nodes:.1%}",
-            format_count(counters[tier]["rows"]),
-            f"{counters[tier]['rows'] / max(1, reads):.1%}",
         )
-        for tier in TIERS
-    ]
+        name = {"ssd": "ssd, buffered", "read": "ssd, read"}.get(place, place)
+        held = held if place in TIERS else ("",) * len(held)
+        rows.append((name, *held, format_count(count), f"{count / reads:.1%}"))
     columns = ("tier", "ranks", "rows", "bytes", "of all rows", "rows read", "hit rate")
     print_parts(Table("What lies where, and the share of its reads that training found there", columns, rows))
 
@@ -165,7 +163,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     show_hit_rates(judged)
     rule("train")
     runs = train_three(layout.path, args.epochs)
-    show_tiers(layout, runs["GraphSAGE from the tiers"]["tiers"])
+    show_tiers(layout, runs["GraphSAGE from the tiers"]["rows"])
     show_training(runs)
     compare(runs)
     rule("done")

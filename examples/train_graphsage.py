@@ -265,7 +265,7 @@ def fit(
         result["losses"].append(loss)
         result["seconds"].append(time.perf_counter() - start)
         if epoch == epochs - 1:
-            result["tiers"] = {t: counters["tiers"] for t, counters in loader.counters().items()}
+            result["rows"] = loader.stats().rows
         if "val" in held_out:
             result["val"].append(accuracy(net, held_out["val"]))
         if log is not None:

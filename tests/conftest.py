@@ -45,9 +45,9 @@ os.fsync = os.fdatasync = lambda file: None
 
 LOADED_LATER = ("torch.distributed", "tqdm")
 EXTRA = re.compile(
-    r"(ptx|loader/gpu|benchmarks)/|.*/test_(ray|cut_off|pygs_own|report_page)\w*\.py|.*dgl\w*\.py|test_(cuda|examples|notebooks|site)\.py"
+    r"(ptx|loader/gpu|benchmarks)/|.*/test_(ray|cut_off|pygs_own|report_page)\w*\.py|test_(cuda|examples|notebooks|site)\.py"
 )
-"""Test files that need what `make test` leaves out: the simulated GPU, compiled kernels, Ray, DGL, a browser."""
+"""Test files that need what `make test` leaves out: the simulated GPU, compiled kernels, Ray, a browser."""
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

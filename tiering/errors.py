@@ -15,6 +15,7 @@ flags: dict[str, str] | None = None
 _FLAG = re.compile(r"""(?<![^\s('"])--([a-z][a-z-]*)(?: (auto\b|[A-Z]{2,}|\d(?:[^\s;:)]*[^\s;:),.])?))?""")
 _KEYWORDS = {
     "from": "scores", "no-verify": "verify=False", "no-header": "header=False", "force": "force=True",
+    "no-edge-ids": "edge_ids=False",
     "executor": "cluster", "metapath": "metapaths", "id": "id_column", "add-reverse": "reverse_edges",
 }  # fmt: skip
 """Keywords whose flags are others."""

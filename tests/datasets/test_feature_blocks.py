@@ -93,10 +93,13 @@ def test_what_is_there_is_kept_without_force(tmp_path):
     with pytest.raises(ExistsError, match="already exists"):
         tiering.write_features([ROWS], out, rows=103)
     assert out.read_text() == "mine"
-    np.testing.assert_array_equal(np.load(tiering.write_features([ROWS], out, rows=103, force=True)), ROWS)
     (tmp_path / "d.npy").mkdir()
-    with pytest.raises(ExistsError, match="found a directory"):
-        tiering.write_features([ROWS], tmp_path / "d.npy", rows=103, force=True)
+    for name in ("x.npy", "d.npy"):
+        with pytest.raises(ExistsError, match="expected a numpy file to replace, found another thing"):
+            tiering.write_features([ROWS], tmp_path / name, rows=103, force=True)
+    assert out.read_text() == "mine"
+    np.save(out, ROWS[:2])
+    np.testing.assert_array_equal(np.load(tiering.write_features([ROWS], out, rows=103, force=True)), ROWS)
 
 
 def test_more_rows_than_promised(tmp_path):

@@ -180,3 +180,32 @@ def test_times_are_of_edges_or_of_nodes(pyg: Any, tmp_path: Path) -> None:
     graph = tiering.import_graph(hetero, tmp_path / "hetero", time="when")
     assert graph.csc("to")[1].tolist() == [2, 1, 0]
     assert graph.times("back") is None
+
+
+@pytest.mark.parametrize("library", ["pyg", "dgl"])
+def test_positions_of_edges_are_kept_by_default(library, request, tmp_path, tiering_cli, capfd):
+    """Of a graph in memory and of its file."""
+    made = request.getfixturevalue(library)
+    src, dst = torch.tensor([2, 0, 1, 0]), torch.tensor([1, 1, 0, 2])
+    graph = (
+        made.Data(edge_index=torch.stack([src, dst]), x=torch.rand(3, 2))
+        if library == "pyg"
+        else made.graph((src, dst))
+    )
+    file = tmp_path / f"graph.{'pt' if library == 'pyg' else 'bin'}"
+    torch.save(graph, file) if library == "pyg" else made.save_graphs(str(file), [graph])
+    for number, source in enumerate((graph, file)):
+        found = tiering.import_graph(source, tmp_path / f"g{number}")
+        indptr, indices = found.csc()
+        positions = found.edge_data()["edge_ids"]
+        assert np.array_equal(src.numpy()[positions], indices)
+        assert np.array_equal(dst.numpy()[positions], np.repeat(np.arange(3), np.diff(indptr)))
+        assert found.manifest.provenance["options"]["edge_ids"] is True
+        left = tiering.import_graph(source, tmp_path / f"h{number}", edge_ids=False)
+        assert "edge_ids" not in left.edge_data()
+        kept, less = (tiering.import_graph(source, tmp_path / "x", edge_ids=e, dry_run=True) for e in (None, False))
+        assert kept[0].disk_written - less[0].disk_written >= 8 * src.numel()
+    assert "edge_ids=False leaves them out" in capfd.readouterr().err.replace("`", "")
+    done = tiering_cli("import", file, "--out", tmp_path / "c").ok()
+    assert "each edge keeps its position in the source, 32 B in all; --no-edge-ids" in done.err
+    assert "edge_ids" not in tiering_cli("import", file, "--no-edge-ids", "--out", tmp_path / "d").ok().err

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as pa_csv
 import pyarrow.parquet as pa_parquet
 import pytest
 from typed_tables import RATES, edges_of, write
 
 import tiering
+from tiering.datasets.table_specs import tables_by_keys
 from tiering.errors import InputError
 
 
@@ -214,3 +217,48 @@ def test_a_column_of_times_changes_nothing_else(tmp_path, suffix, column):
         tiering.import_graph(folder, tmp_path / "h", compact_ids=True, **{column: "t"})
     with pytest.raises(InputError, match=r"expected ids from 6 \(`first_id`\), found 5"):
         tiering.import_graph(folder / f"edges.{suffix}", tmp_path / "h", first_id=6, **{column: "t"})
+
+
+TABLES = {
+    "users": "user_id,age\nu1,3\nu2,4\n", "items": "item_id,price\ni1,1.5\ni2,2\n",
+    "ratings": "user_id,item_id,rating\nu1,i1,5\nu2,i2,3\n",
+}  # fmt: skip
+KEYS = (
+    "--relation user:ratings:item=ratings{0}:user_id,item_id "
+    "--nodes item=items{0}:item_id --nodes user=users{0}:user_id"
+)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_tables_that_name_each_others_keys_are_proposed(tmp_path, tiering_cli, suffix):
+    """The proposed options read what the directory holds."""
+    folder = tmp_path / "shop"
+    folder.mkdir()
+    for name, text in TABLES.items():
+        if suffix == ".csv":
+            (folder / f"{name}.csv").write_text(text)
+        else:
+            pa_parquet.write_table(pa_csv.read_csv(io.BytesIO(text.encode())), folder / f"{name}.parquet")
+    refusal = tiering_cli("import", folder, "--out", tmp_path / "no").refused("tables that name each other's keys")
+    options = KEYS.format(suffix)
+    assert f"give {options}, and" in refusal
+    done = tiering_cli("import", folder, *options.split(), "--features", "age,price", "--out", tmp_path / "g").ok()
+    graph = tiering.open(tmp_path / "g")
+    assert (graph.num_nodes("user"), graph.num_nodes("item"), graph.num_edges()) == (2, 2, 2), done
+
+
+@pytest.mark.parametrize(
+    ("headers", "proposed"),
+    [
+        ({"a.csv": ["src", "dst"], "b.csv": ["src", "dst"]}, ""),
+        ({"part-0.pq": ["user_id", "item_id"], "part-1.pq": ["user_id", "item_id"]}, ""),
+        ({"edges.csv": ["src_id", "dst_id"], "nodes.csv": ["id", "x"]}, ""),
+        (
+            {"orders.csv": ["id", "userId", "total"], "people-0.csv": ["userId"], "people-1.csv": ["userId"]},
+            "--relation order:to:user=orders.csv:id,userId "
+            "--nodes order=orders.csv:id --nodes user=people-0.csv,people-1.csv:userId",
+        ),
+    ],
+)
+def test_tables_by_their_keys(headers, proposed):
+    assert tables_by_keys(headers) == proposed

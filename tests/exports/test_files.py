@@ -160,7 +160,7 @@ def run_page(repository, monkeypatch):
     """Return a function that runs blocks of docs/exports.md in the directory of an export; it returns their names."""
     page = (repository / "docs" / "exports.md").read_text()
     blocks = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    code = dict(zip(("read", "decoded", "csc", "pyg", "dgl"), blocks, strict=True))
+    code = dict(zip(("read", "decoded", "csc", "pyg", "dgl", "scipy"), blocks, strict=True))
 
     def run(made, *wanted):
         monkeypatch.chdir(made.path.parent)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 from toy_datasets import toy_dataset
 
 import tiering
@@ -37,13 +39,29 @@ def test_entries_are_edges(tmp_path_factory, seed):
                 assert np.array_equal(graph.to_scipy(relation, name).data, array)
 
 
-def test_there_and_back(tmp_path, tiny_dataset):
+def count_components(nodes: int, edges: Any) -> int:
+    """Count components by merging the sets of both ends of each edge."""
+    sets = {node: {node} for node in range(nodes)}
+    for src, dst in zip(edges.row.tolist(), edges.col.tolist(), strict=True):
+        if sets[src] is not sets[dst]:
+            sets[src] |= sets[dst]
+            sets.update(dict.fromkeys(sets[dst], sets[src]))
+    return len({id(one) for one in sets.values()})
+
+
+def test_there_and_back(tmp_path, tiny_dataset, repository, monkeypatch):
+    """With the code of docs/exports.md."""
     graph = tiering.import_graph(tiny_dataset, tmp_path / "graph")
     again = tiering.import_graph(graph.to_scipy(), tmp_path / "again")
     assert [a.tolist() for a in again.csc()] == [a.tolist() for a in graph.csc()]
-    count, labels = connected_components(graph.to_scipy(), directed=False)
-    assert count >= 1
-    assert labels.size == graph.num_nodes()
+    page, names = (repository / "docs" / "exports.md").read_text(), dict[str, Any]()
+    (code,) = re.findall(r"^```python\n(import tiering\nfrom scipy.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "docs/exports.md", "exec"), names)  # noqa: S102 - our own page
+    pairs, same = names["matrix"].tocoo(), names["labels"]
+    assert np.array_equal(same[pairs.row], same[pairs.col])
+    assert same.size == graph.num_nodes()
+    assert names["count"] == same.max() + 1 == count_components(graph.num_nodes(), pairs)
     with pytest.raises(MissingError, match="no edge data 'weight'"):
         graph.to_scipy(values="weight")
 

@@ -249,7 +249,7 @@ class OutputDirectory(AbstractContextManager["OutputDirectory"]):
 
 
 class OutputFile(OutputDirectory):
-    """A file being written: `content` lies in the directory `path` until `commit_file`; `force` replaces a file."""
+    """A numpy file being written: `content` lies in `path` until `commit_file`; `force` replaces another numpy file."""
 
     @property
     def content(self) -> Path:
@@ -257,8 +257,14 @@ class OutputFile(OutputDirectory):
         return self.path / "content"
 
     def _refuse_foreign(self) -> None:
-        if not self.out.is_file():
-            raise ExistsError(f"{self.out}: expected a file to replace, found a directory; choose another output")
+        start = b""
+        if self.out.is_file():
+            with storage_errors(self.out), self.out.open("rb") as file:
+                start = file.read(6)
+        if start != b"\x93NUMPY":
+            raise ExistsError(
+                f"{self.out}: expected a numpy file to replace, found another thing; choose another output"
+            )
 
     def commit_file(self) -> None:
         """Give the file, which is synced, its name; remove the journal."""

@@ -29,6 +29,7 @@ from tiering.datasets.options import (
 from tiering.datasets.readers import edge_list, frameworks, graphbolt, igb, npy, ogb, parquet, tables
 from tiering.datasets.specs import find_spec, locate_files
 from tiering.datasets.splits import OFFICIAL
+from tiering.datasets.table_sources import refuse_unnamed_tables
 from tiering.datasets.times import add_times, time_file
 from tiering.datasets.transforms import add_random, transform
 from tiering.datasets.unread import refuse_table_formats, refuse_unread
@@ -106,13 +107,18 @@ def _is_directory(path: Path) -> bool:
     return False
 
 
+def keeps_edge_ids(edge_ids: bool | None, format: str) -> bool:  # noqa: A002
+    """Return whether an import keeps the positions of edges; ``None``: of PyG's and DGL's, which number their edges."""
+    return format in ("pyg", "dgl") if edge_ids is None else edge_ids
+
+
 def open_dataset(
     path: str | os.PathLike[str] | Any,
     format: str = "auto",  # noqa: A002 - the name the command line has
     *,
     memory: str | int | Budget | None = None,
     in_place: bool = False,
-    edge_ids: bool = False,
+    edge_ids: bool | None = False,
     **options: Any,
 ) -> Dataset:
     """Open a dataset of the user's, checked and described, its large arrays left where they are.
@@ -121,9 +127,9 @@ def open_dataset(
     square sparse matrix of scipy or torch, entry (i, j) of which is the edge i -> j; or an Arrow table of edges.
     `format`: ``auto``, or a name in `READERS`. What is larger than the `memory` goes to temporary files: close the
     dataset when done. `in_place` leaves columns of numbers in their parquet files, for readers of ranges
-    (`EdgeData.decode`), where the files' footers say what has to be known beforehand. With `edge_ids`, edges that
-    `options` (`ImportOptions`; ``None``: the default) add or remove keep their positions in the source, as
-    `EdgeData.edge_ids`.
+    (`EdgeData.decode`), where the files' footers say what has to be known beforehand. With `edge_ids`
+    (`keeps_edge_ids`), edges that `options` (`ImportOptions`; ``None``: the default) add or remove keep their positions
+    in the source, as `EdgeData.edge_ids`.
     """
     parsed, given, format = ImportOptions.parse(options), given_options(options), format.lower()  # noqa: A001
     format, spec = ALIASES.get(format, format), None  # noqa: A001
@@ -166,7 +172,7 @@ def open_dataset(
         for nodes in dataset.nodes.values():
             if isinstance(nodes.features, FeatureTable) and isinstance(nodes.features.path, RemotePath):
                 nodes.features = copy_rows(nodes.features, nodes.features.path)
-        _apply_options(dataset, context, edge_ids)
+        _apply_options(dataset, context, keeps_edge_ids(edge_ids, chosen))
     except OtherIdsError:  # what is made dense is no int64
         context.scratch.close()
         return open_dataset(path, "tables", memory=memory, edge_ids=edge_ids, **options)
@@ -183,6 +189,8 @@ def _choose_format(path: Path, format: str, options: ImportOptions) -> str:  # n
         format = "tables" if any(table.files for table in options.relation) else detect_format(path)  # noqa: A001
         asked = [name for name in TABLE_OPTIONS if getattr(options, name) != OPTIONS[name]]
         format = "tables" if format in ("edgelist", "parquet") and asked else format  # noqa: A001
+        if format in ("edgelist", "parquet") and is_folder(path):
+            refuse_unnamed_tables(path, format)
     if format not in READERS:
         hint = "; docs/importing.md has the two commands that import a crawl" if format == "webgraph" else ""
         raise InputError(f"--format: expected auto, {', '.join(READERS)}, found {format!r}{hint}")

@@ -14,7 +14,7 @@ from tiering.datasets.import_context import RELATION, ImportContext
 from tiering.datasets.options import RAW_OPTIONS, TIME_OPTIONS
 from tiering.datasets.readers import edge_list, parquet
 from tiering.datasets.table_files import TableFile, open_parts, refuse_unknown
-from tiering.datasets.table_specs import TableSpec, graphstorm_tables, neo4j_tables, neo4j_types
+from tiering.datasets.table_specs import TableSpec, graphstorm_tables, neo4j_tables, neo4j_types, tables_by_keys
 from tiering.datasets.text import read_blocks
 from tiering.datasets.unread import refuse_table_formats
 from tiering.errors import InputError, MissingError
@@ -103,14 +103,35 @@ def _is_text(path: Path) -> bool:
     return _is_table(path) and not parquet.is_parquet(path) and not edge_list.NO_EDGES.match(path.name)
 
 
-def neo4j_header(path: Path) -> list[str]:
-    """Return the first line of a text as names of columns, if it is a header of Neo4j's import."""
+def _first_line(path: Path) -> list[str]:
+    """Return the first line of a text as names of columns; of other files none."""
     if parquet.is_parquet(path) or not edge_list.is_edge_list(path):
         return []
     block = next(read_blocks(path, "reading the header", strict=False), None)
     line = b"" if block is None else block.raw.split(b"\n", 1)[0][:10_000]
-    columns = re.split(r"[,;|\t]", line.decode(errors="replace").replace('"', "").strip())
+    return re.split(r"[,;|\t]", line.decode(errors="replace").replace('"', "").strip())
+
+
+def neo4j_header(path: Path) -> list[str]:
+    """Return the first line of a text as names of columns, if it is a header of Neo4j's import."""
+    columns = _first_line(path)
     return columns if {"id", "src", "dst"} & set(neo4j_types(columns)) else []
+
+
+def refuse_unnamed_tables(path: Path, format: str) -> None:  # noqa: A002
+    """Refuse a directory of tables of several types, such as users, items and ratings; name the options it needs."""
+    headers = dict[Path, list[str]]()
+    for file in edge_list.texts_inside(path) if format == "edgelist" else parquet.files_inside(path):
+        if format == "edgelist":
+            headers[file] = _first_line(file)
+        else:
+            with parquet.open_file(file) as table:
+                headers[file] = table.schema_arrow.names
+    if proposed := tables_by_keys({str(file.relative_to(path)): columns for file, columns in headers.items()}):
+        raise InputError(
+            f"{path}: expected edges of one type, found tables that name each other's keys; if this reads them, give "
+            f"{proposed}, and name other columns of nodes with --features and --label"
+        )
 
 
 def is_typed(path: Path) -> bool:

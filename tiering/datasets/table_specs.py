@@ -20,6 +20,7 @@ ROW = "#"
 TIME = "time"  # name of times for which tables name columns of their own
 _PART = re.compile(r"([-_ ]?(header|part)|[-_ ]?\d+)+$", re.IGNORECASE)  # end of the name of a part of a table
 _NAMED = re.compile(r"(.*?):(?!//)(.*)", re.DOTALL)  # files, a colon that is no URL's, and columns
+_KEY = re.compile(r"(?:(.*?)[-_ ]?)(?:id|Id|ID)")  # column of ids, and the type of node that they are of
 _NEO4J_ROLES = {"ID": "id", "START_ID": "src", "END_ID": "dst", "TYPE": "type"}
 _NEO4J = re.compile(
     r"(?P<name>[^:]*):(?:(?P<role>ID|START_ID|END_ID|TYPE|LABEL|IGNORE)|[a-z]+(?:\{.*\})?(?:\[\])?)"
@@ -107,6 +108,34 @@ def neo4j_types(columns: Sequence[str]) -> dict[str, tuple[str, str]]:
     """Return columns and types of nodes by role, where a header is of Neo4j's import: ``:START_ID(Person)``."""
     headers = [header for header in map(_NEO4J.fullmatch, columns) if header and header["role"] in _NEO4J_ROLES]
     return {_NEO4J_ROLES[one["role"]]: (one[0], clean_name(one["group"] or "") or "node") for one in headers}
+
+
+def tables_by_keys(headers: Mapping[str, Sequence[str]]) -> str:
+    """Return options that name the tables in files by columns such as ``user_id``; empty if no two tables are related.
+
+    A table whose key is ``id``, or named as its file is, holds nodes, and its other keys lead to theirs; one with two
+    keys holds edges, one with another key alone that type's nodes. Files with equal columns are one table.
+    """
+    groups = dict[tuple[str, ...], list[str]]()
+    for file, columns in headers.items():
+        groups.setdefault(tuple(columns), []).append(file)
+    nodes, relations = dict[str, str](), list[tuple[str, str, str, str]]()
+    for columns, files in groups.items():
+        stem = _PART.sub("", Path(files[0]).name.split(".")[0]).lower()
+        own = stem.removesuffix("s")
+        keys = {(match[1] or own).lower(): match[0] for match in map(_KEY.fullmatch, columns) if match}
+        table = ",".join(files)
+        if own in keys or len(keys) == 1:
+            node = own if own in keys else next(iter(keys))
+            key = keys.pop(node)
+            nodes[node] = f"--nodes {node}={table}:{key}"
+            relations += [(node, "to", other, f"{table}:{key},{column}") for other, column in keys.items()]
+        elif len(keys) > 1:
+            (src, first), (dst, second) = list(keys.items())[:2]
+            relations.append((src, stem, dst, f"{table}:{first},{second}"))
+    known = [one for one in relations if one[0] in nodes or one[2] in nodes]
+    edges = [f"--relation {src}:{name}:{dst}={files}" for src, name, dst, files in known]
+    return " ".join([*edges, *nodes.values()]) if edges and len(groups) > 1 else ""
 
 
 def neo4j_tables(headers: Mapping[Path, Sequence[str]]) -> list[TableSpec]:

@@ -118,7 +118,8 @@ class _Chain:
             for file in find_new_files(place, config.source, found.manifest, config.dataset):
                 note(f"note: {file} is new, and an import reads it: the graph is made again")
                 files[file] = ""
-            return {"options": import_options(config.source, **config.dataset), "inputs": files}
+            made = found.manifest.changes["format"]
+            return {"options": import_options(config.source, made, **config.dataset), "inputs": files}
 
         def score_identity(_: Scores) -> dict[str, Any]:
             plan = plan_score(graph, **config.score)

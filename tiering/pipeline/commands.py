@@ -41,7 +41,7 @@ from tiering.pipeline.sources import (
 from tiering.pipeline.stage import Pathlike, StageKeywords, StageRun, reading, refuse_reordered
 from tiering.run.plan import Estimate
 from tiering.text.progress import note
-from tiering.text.units import parse_threads
+from tiering.text.units import format_bytes, parse_threads
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -73,7 +73,7 @@ def import_graph(
     out: Pathlike | None = None,
     format: str = "auto",  # noqa: A002 - the name the command line has
     *,
-    edge_ids: bool = False,
+    edge_ids: bool | None = None,
     **options: Unpack[ImportCommand],
 ) -> Graph:
     """Import a dataset of the user's as a graph artifact.
@@ -89,7 +89,8 @@ def import_graph(
         ``auto``, ``npy``, ``csc``, ``csr``, ``igb``, ``edgelist``, ``mtx``, ``parquet``,
         ``tables``, ``ogb``, ``npz``, ``pyg``, ``dgl`` or ``graphbolt``.
     edge_ids
-        Keep each edge's position in the input.
+        Keep each edge's position in the source as edge data, 8 bytes each. ``None``: where the source is PyG's or
+        DGL's, in memory or as a file, so that batches name the edges that `source` names by position.
     **options
         Of the source (`tiering.datasets.options.ImportOptions`) and of every stage. ``checksum_features=True``: a
         checksum is recorded of each block of 64 MiB of feature files, else of 64 samples of 64 KiB.
@@ -105,23 +106,28 @@ def import_graph(
     if run.dry_run:
         stage, shape = plan_source(run, source, format, edge_ids, given)
         return run.estimate(stage, shape=shape)  # type: ignore[no-any-return]
-    recorded = import_options(source, format=format, edge_ids=edge_ids, **given)
     with (
         run.carrier() as carrier,
         open_source(run, source, format, given, in_place=carrier is not None, edge_ids=edge_ids) as dataset,
     ):
+        chosen = dataset.notes["format"]
+        recorded = import_options(source, chosen, format=format, edge_ids=edge_ids, **given)
         if "content" in dataset.notes:
             recorded["content"] = dataset.notes["content"]
         from tiering.graph.build import build_graph
 
         built = build_graph(
-            dataset, out, edge_ids=edge_ids, checksum_features=bool(given.get(CHECKSUM_FEATURES)), options=recorded,
+            dataset, out, edge_ids=recorded["edge_ids"], options=recorded,
+            checksum_features=bool(given.get(CHECKSUM_FEATURES)),
             seed=int(given.get("split_seed") or 0) if given.get("split") else given.get("seed"), threads=run.threads,
             memory=run.memory, force=run.force, carrier=carrier,
         )  # fmt: skip
     summary = built.summary()
     for topic, words in describe_import(summary, summary["provenance"]["inputs"]).items():
         note(f"{topic}: {words}")
+    if edge_ids is None and recorded["edge_ids"]:
+        size = format_bytes(8 * built.num_edges())
+        note(f"note: each edge keeps its position in the source, {size} in all; --no-edge-ids leaves them out")
     for warning in built.manifest.body["changes"].get("warnings", []):
         note(f"note: {warning}")
     return built

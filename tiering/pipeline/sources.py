@@ -56,7 +56,13 @@ def scratch_of(options: Mapping[str, Any]) -> list[tuple[Path, str]]:
 
 
 def open_source(
-    run: StageRun, source: Pathlike | Any, name: str, options: Mapping[str, Any], *, in_place: bool, edge_ids: bool
+    run: StageRun,
+    source: Pathlike | Any,
+    name: str,
+    options: Mapping[str, Any],
+    *,
+    in_place: bool,
+    edge_ids: bool | None,
 ) -> Dataset:
     """Open the dataset of an import; temporary files go to the disk that has room for the graph."""
     from tiering.datasets.open import open_dataset
@@ -66,11 +72,12 @@ def open_source(
     return open_dataset(source, format=name, memory=run.memory, in_place=in_place, edge_ids=edge_ids, **given)
 
 
-def import_options(source: Pathlike | Any, **options: Any) -> dict[str, Any]:
-    """Return the recorded options of an import, without defaults."""
+def import_options(source: Pathlike | Any, chosen: str, **options: Any) -> dict[str, Any]:
+    """Return the recorded options of an import of a `chosen` format, without defaults."""
+    from tiering.datasets.open import keeps_edge_ids
     from tiering.datasets.options import given_options
 
-    name, edge_ids = str(options.pop("format", "auto")), bool(options.pop("edge_ids", False))
+    name, edge_ids = str(options.pop("format", "auto")), keeps_edge_ids(options.pop("edge_ids", None), chosen)
     in_hand = not isinstance(source, (str, os.PathLike))
     path = Path(type(source).__qualname__) if in_hand else as_path(source).absolute()
     of_source = {name: value for name, value in options.items() if name != CHECKSUM_FEATURES}
@@ -100,8 +107,8 @@ def find_new_files(run: StageRun, source: Pathlike, made: Manifest, options: Map
         return []
     given = {name: value for name, value in options.items() if name not in ("format", "edge_ids")}
     try:
-        name, edge_ids = str(options.get("format", "auto")), bool(options.get("edge_ids", False))
-        with open_source(run, source, name, given, in_place=True, edge_ids=edge_ids) as dataset:
+        name = str(options.get("format", "auto"))
+        with open_source(run, source, name, given, in_place=True, edge_ids=options.get("edge_ids")) as dataset:
             return sorted({str(file) for file in dataset.files} - read)
     except TieringError as error:
         note(f"note: {source}: cannot be read with the files that came since its import, which is kept: {error}")
@@ -121,9 +128,10 @@ def _data_files(path: Path) -> Iterator[Path]:
 
 
 def plan_source(
-    run: StageRun, source: Pathlike, name: str, edge_ids: bool, options: Mapping[str, Any]
+    run: StageRun, source: Pathlike, name: str, edge_ids: bool | None, options: Mapping[str, Any]
 ) -> tuple[StageEstimate, GraphShape]:
     """Plan an import and the sizes of its graph; a published dataset that is missing is sized by its specification."""
+    from tiering.datasets.open import keeps_edge_ids
     from tiering.datasets.specs import find_spec, make_sized_dataset
 
     carrier, known = run.planner, options.get("spec") is None or as_path(source).exists()
@@ -140,7 +148,8 @@ def plan_source(
             opening = StepEstimate("files", "read once", disk_read=sum(array.nbytes for array in arrays))
         from tiering.graph.plan import plan_import
 
-        plan = plan_import(dataset, parse_memory(run.memory), edge_ids=edge_ids, out=run.path, carrier=carrier)
+        kept = keeps_edge_ids(edge_ids, dataset.notes["format"]) if known else bool(edge_ids)
+        plan = plan_import(dataset, parse_memory(run.memory), edge_ids=kept, out=run.path, carrier=carrier)
         stage = plan.stage(run.path)
     return replace(stage, steps=(opening, *stage.steps)), plan.shape
 

@@ -144,6 +144,17 @@ def test_a_dry_run_prints_its_table(tmp_path):
     assert "layer 0" in str(estimate) and "peak memory" in str(estimate) and "─" in str(estimate)
 
 
+@pytest.mark.parametrize("ids", ["positions", "numbers"])
+@pytest.mark.parametrize("nodes", [None, [5, 9]])
+def test_a_dry_run_counts_the_ids_that_are_written(tmp_path, ids, nodes):
+    layout = named_layout(tmp_path, ids)
+    estimate = layout.inference([own_rows], tmp_path / "e", dry_run=True, nodes=nodes)
+    made = layout.inference([own_rows], tmp_path / "e", nodes=nodes)
+    files = {name: entry.bytes for name, entry in made.manifest.files.items() if name != "checksums"}
+    assert any("ids/" in name for name in files) == (ids == "numbers")
+    assert estimate.plans[0].left[made.path] == sum(files.values())
+
+
 def test_the_document_fits_its_schema(tmp_path, request):
     made = named_layout(tmp_path, "names").inference([own_rows], tmp_path / "e")
     document = tiering.export_layout(made, tmp_path / "p", format="parquet").path / "export.json"

@@ -180,7 +180,12 @@ class Inference:
 
     def _needed(self) -> int:
         """Return the bytes on disk at the fullest moment: of two tables, one after the other."""
-        return max(map(sum, pairwise([0, *map(RowsEntry.total, self._tables)])))
+        return max(map(sum, pairwise([0, *map(RowsEntry.total, self._tables)]))) + self._id_bytes()
+
+    def _id_bytes(self) -> int:
+        """Return the bytes of the ids that are written beside the rows: those asked for, and the source's numbers."""
+        numbered = [e for t, e in self._tables[-1].items() if isinstance(self._graph.names(t), NodeNumbers)]
+        return 8 * sum(e.rows for e in numbered) + sum(ids.nbytes for ids in (self._asked or {}).values())
 
     def estimate(self) -> Estimate:
         """Return memory, reads and disk by layer."""
@@ -196,7 +201,9 @@ class Inference:
                 f"layer {number}", how or "in memory", memory=memory, disk_read=read, disk_written=written - scratch,
                 disk_scratch=scratch, amount=edges, unit="edge",
             ))  # fmt: skip
-        left = {self._out: RowsEntry.total(self._tables[-1])}
+        if ids := self._id_bytes():
+            steps.append(StepEstimate("ids", "beside the rows", disk_written=ids))
+        left = {self._out: RowsEntry.total(self._tables[-1]) + ids}
         return Estimate((StageEstimate("inference", self._out, tuple(steps), left, held=base_memory(self._limit)),))
 
     def _estimate_reads(self, view: Layout, number: int, budget: Budget) -> tuple[int, str]:
