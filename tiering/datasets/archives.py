@@ -14,20 +14,18 @@ from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.csv as pa_csv
 
 from tiering.artifacts.manifest import storage_dtype
 from tiering.artifacts.storage import require_file, storage_errors
 from tiering.datasets.arrays import name_feature_dtype
 from tiering.datasets.import_context import ImportContext, Scratch, one_line
 from tiering.errors import InputError, TieringError
+from tiering.formats.arrow import pa, pa_csv
 from tiering.formats.dataset import FeatureStream, GraphSoFar
 from tiering.formats.npy_file import MAX_HEADER, NpyHeader, read_header
 
 MOST_DEFLATED = 1100  # bytes that a byte of deflated data may become, a little more than the format allows
 STEP = 1 << 24  # bytes that are unpacked together, or a row if that is longer
-_CSV_OPTIONS = pa_csv.ReadOptions(autogenerate_column_names=True, block_size=STEP)
 
 
 @dataclass(frozen=True)
@@ -190,7 +188,8 @@ def open_packed_text(path: Path, what: str, kind: str, context: ImportContext) -
     """Return the rows of a text of numbers without names of columns, packed with gzip, as entries of dtype `kind`."""
     require_file(path, what)
     context.record_file(path)
-    with _text_errors(path, what), pa_csv.open_csv(path, _CSV_OPTIONS) as file:
+    read = pa_csv.ReadOptions(autogenerate_column_names=True, block_size=STEP)
+    with _text_errors(path, what), pa_csv.open_csv(path, read) as file:
         names: list[str] = file.schema.names
     dtype = np.dtype(kind)
     types = dict.fromkeys(names, pa.from_numpy_dtype(dtype))
@@ -199,7 +198,7 @@ def open_packed_text(path: Path, what: str, kind: str, context: ImportContext) -
 
     def blocks(start: int) -> Iterator[npt.NDArray[Any]]:
         at = 0
-        with _text_errors(path, what), pa_csv.open_csv(path, _CSV_OPTIONS, convert_options=convert) as file:
+        with _text_errors(path, what), pa_csv.open_csv(path, read, convert_options=convert) as file:
             for batch in file:
                 if at + batch.num_rows > start:
                     part = batch.slice(max(0, start - at))

@@ -12,13 +12,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import xxhash
 
 from tiering.artifacts.manifest import External
 from tiering.datasets.import_context import ImportContext, chunks, one_line
 from tiering.errors import InputError, TieringError
-from tiering.formats.arrow import ArrowStream, name_type
+from tiering.formats.arrow import ArrowStream, name_type, pa
 
 _BLOCK_ROWS = 1 << 16
 

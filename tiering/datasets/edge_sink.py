@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from tiering.datasets.edges import LargestId, check_weights, find_largest_id
 from tiering.datasets.import_context import CHUNK, NODE, RELATION, ImportContext
@@ -18,6 +17,7 @@ from tiering.datasets.name_ids import NameIds, decode_numbers
 from tiering.datasets.nodes import make_dataset, read_arrays_beside
 from tiering.datasets.options import MAX_NODES, ImportOptions
 from tiering.errors import InputError, StorageError, quoted
+from tiering.formats.arrow import pa
 from tiering.formats.dataset import Dataset, EdgeData
 from tiering.formats.names import NameTable
 from tiering.text.options import spell_flag

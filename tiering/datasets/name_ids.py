@@ -13,11 +13,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from tiering.datasets.import_context import Scratch
 from tiering.errors import InputError
+from tiering.formats.arrow import pa, pc
 from tiering.formats.names import NameTable
 
 RUN_SHARE = 24  # divisor of the budget for the names of a run: copies, hashes and positions come on top
@@ -27,16 +26,16 @@ NAME_BYTES = 40  # memory of a name in addition to its bytes where it is sorted
 DIGITS = r"^[+-]?[0-9]+$"
 _SIGN = np.uint64(1 << 63)
 _SAMPLES = 16  # names that are looked at for each range, to cut ranges of like size
-ID_KINDS = (pa.int64(), pa.uint64(), pa.string())
-"""Types of the ids of one node type: the first that holds all of them exactly."""
 
 
 class OtherIdsError(Exception):
-    """Ids of a block fit a later kind of `ID_KINDS` only, its argument: all must be read again as these."""
+    """Ids of a block fit a later kind only, its argument: all must be read again as these."""
 
 
 def whole_ids(array: Any, kind: Any) -> Any:
-    """Return whole numbers, or text of them, as one of `ID_KINDS`; text that is spelled otherwise (007) is a name.
+    """Return whole numbers, or text of them, as int64, uint64 or string, of which the first that holds all is the kind.
+
+    Text that is spelled otherwise (007) is a name.
 
     `OtherIdsError` if a later kind holds them, `pyarrow.ArrowInvalid` if none does.
     """
@@ -45,7 +44,8 @@ def whole_ids(array: Any, kind: Any) -> Any:
         array = array.cast(pa.decimal256(76, 0))
     elif not (named or pa.types.is_integer(array.type)):
         array = array.cast(pa.int64())
-    for other in ID_KINDS[ID_KINDS.index(kind) :]:
+    kinds = (pa.int64(), pa.uint64(), pa.string())
+    for other in kinds[kinds.index(kind) :]:
         if other == pa.string() and named and pc.any(pc.invert(pc.match_substring_regex(array, DIGITS))).as_py():
             raise pa.ArrowInvalid("no whole numbers")
         with suppress(pa.ArrowInvalid):
@@ -172,7 +172,7 @@ def _encode(names: Any, where: str, first: int) -> Any:
     return names.cast(pa.large_string()).cast(pa.large_binary())
 
 
-def decode_numbers(table: NameTable, kind: Any = ID_KINDS[0]) -> npt.NDArray[Any]:
+def decode_numbers(table: NameTable, kind: Any = None) -> npt.NDArray[Any]:
     """Return the whole numbers that are the names of a table, of the kind that they were added as."""
     words: npt.NDArray[Any] = table.data.view(">u8").astype(np.uint64)
     return words if kind == pa.uint64() else (words ^ _SIGN).view(np.int64)

@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from tiering.artifacts.storage import require_file
 from tiering.datasets.edge_sink import find_end_names, find_once
@@ -27,6 +25,7 @@ from tiering.datasets.table_specs import ROW, TableSpec, as_texts, neo4j_types, 
 from tiering.datasets.text import ColumnParser, TextSyntax, read_blocks
 from tiering.datasets.times import check_times
 from tiering.errors import InputError, quoted
+from tiering.formats.arrow import pa, pc
 from tiering.text.options import spell_flag
 from tiering.text.progress import note
 
@@ -37,7 +36,6 @@ _OPTIONS = {  # role of a column -> option that names it, for every table that h
 _IDS = {"src": "sources", "dst": "destinations", "id": "ids"}
 _SPLITS = {"train": 0, "val": 1, "valid": 1, "validation": 1, "test": 2}
 _ENDINGS = ("", "id", "key", "index", "idx")
-_TIMES = (pa.timestamp("us"), pa.timestamp("us", "UTC"))
 _PIECE_ROWS = 1 << 16
 _WHOLE = re.compile(r"\s*[+-]?\d+\s*")
 _NO_LABEL = re.compile(r"unknown|none|null|nan?|n/a|nil|missing|undefined|unlabell?ed|[?]|--?|\\n", re.IGNORECASE)
@@ -169,6 +167,10 @@ class TableFile:
             note(f"note: {self.path}: lines left out as comments: {parser.comments}")
 
 
+def _times() -> tuple[Any, Any]:
+    return pa.timestamp("us"), pa.timestamp("us", "UTC")
+
+
 def open_parts(paths: Sequence[Path], spec: TableSpec, context: ImportContext) -> list[TableFile]:
     """Return the files of a table that hold rows; those without a header have the columns of one that has it."""
     files = [TableFile(path, spec, context) for path in paths]
@@ -272,14 +274,14 @@ class Column(NamedTuple):
 
     def convert(
         self, kinds: Sequence[Any], expected: str, remedy: str = "correct it, or name another column",
-        cast: Callable[[Any, Any], Any] = pc.cast,
+        cast: Callable[[Any, Any], Any] | None = None,
     ) -> Any:  # fmt: skip
         """Return the values as the first of some types that holds them all; an error names the first row without."""
         text, problem = self.text(), ""
         array = self.array if text is None else text
         for kind in kinds:
             try:
-                return cast(array, kind)
+                return (cast or pc.cast)(array, kind)
             except (pa.ArrowException, NotImplementedError) as error:
                 problem = str(error)
         for k in range(len(array) if len(array) > 1 else 0):
@@ -306,7 +308,7 @@ class Column(NamedTuple):
     def numbers(self) -> npt.NDArray[Any]:
         """Return numbers as int64, or float64 with NaN where there is none; times as seconds since 1970."""
         kinds = () if pa.types.is_temporal(self.array.type) else (pa.int64(), pa.float64())
-        array = self.convert((*kinds, *_TIMES), "a number or a time")
+        array = self.convert((*kinds, *_times()), "a number or a time")
         if pa.types.is_temporal(array.type):
             array = array.cast(pa.timestamp("s"), safe=False).cast(pa.int64())
         values: npt.NDArray[Any] = (array.cast(pa.float64(), safe=False) if array.null_count else array).to_numpy(False)
@@ -323,7 +325,7 @@ class Column(NamedTuple):
             whole = (
                 pa.types.is_integer(kind) if text is None else pc.all(pc.match_substring_regex(text, DIGITS)).as_py()
             )
-            array = self.convert((pa.int64(),) if whole else (pa.float64(), *_TIMES), expected)
+            array = self.convert((pa.int64(),) if whole else (pa.float64(), *_times()), expected)
         zoned = getattr(array.type, "tz", None) is not None
         return check_times(self.exact(array.to_numpy(zero_copy_only=False)), self.where, context, self.row, zoned)
 

@@ -13,13 +13,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-import pyarrow as pa
-import pyarrow.csv as pa_csv
-
 from tiering.datasets.import_context import one_line
 from tiering.datasets.name_ids import OtherIdsError
 from tiering.datasets.unread import refuse_unread
 from tiering.errors import InputError, TieringError, quoted
+from tiering.formats.arrow import pa, pa_csv
 from tiering.formats.npy_file import read_start
 from tiering.text.progress import progress
 

@@ -2,13 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, runtime_checkable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from tiering.errors import InputError
+
+__all__ = ["ArrowStream", "as_array", "name_type", "pa", "pa_csv", "pa_parquet", "pc"]
+
+
+class _Module:
+    """A module that is imported when one of its names is asked for first: an import of numpy files needs none."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(import_module(self._name), name)
+        setattr(self, name, value)
+        return value
+
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.csv as pa_csv
+    import pyarrow.parquet as pa_parquet
+else:
+    pa, pc, pa_csv, pa_parquet = map(_Module, ("pyarrow", "pyarrow.compute", "pyarrow.csv", "pyarrow.parquet"))
 
 
 @runtime_checkable

@@ -17,7 +17,6 @@ from tiering import evaluation
 from tiering.artifacts.reader import uncached_bytes
 from tiering.artifacts.storage import disk_of
 from tiering.errors import InputError
-from tiering.evaluation.layout_order import layout_order
 from tiering.formats.embeddings import Embeddings
 from tiering.formats.feature_rows import checked_tables
 from tiering.formats.graph import Graph
@@ -29,7 +28,6 @@ from tiering.formats.shape import GraphShape
 from tiering.formats.user_arrays import Train, UserValues
 from tiering.layout.options import LayoutOptions
 from tiering.memory import parse_memory
-from tiering.pipeline.sizes import measure_room
 from tiering.pipeline.sources import (
     CHECKSUM_FEATURES,
     import_options,
@@ -205,6 +203,8 @@ def evaluate_scores(
         Of `tiering.evaluation.evaluate`: ``epochs`` (3), ``shares`` (capacities, 0 to 1), ``tiers``..., and of
         `tiering.sampling.SamplingOptions`: ``batch_size`` (1024 nodes), ``seed`` (0)...
     """
+    from tiering.evaluation.layout_order import layout_order
+
     run = StageRun("", verify=verify)
     artifact: Any = open_artifact(graph) if isinstance(graph, str | os.PathLike) else getattr(graph, "artifact", graph)
     if not isinstance(artifact, Graph | Layout):
@@ -315,6 +315,7 @@ def layout(
     from tiering.layout.inputs import LayoutInput
     from tiering.layout.plan import plan_layout
     from tiering.layout.stripe_files import folders_apart
+    from tiering.pipeline.sizes import measure_room
 
     asked, base = LayoutOptions.of(**sizes) if options is None else options, run.open(graph, Graph)
     known = None if scores is None else run.open(scores, Scores)

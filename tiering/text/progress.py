@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 from tiering.errors import spell_options
@@ -18,10 +18,13 @@ def progress(
     total: int | None, desc: str, unit: str = "it", *, scale: bool = False, watched: bool = True
 ) -> Iterator[Any]:
     """Show a bar while the block runs, if `watched`; all bars of a notebook's cell share a line."""
+    if not watched or in_log():
+        yield SimpleNamespace(n=0, disable=True, update=lambda n=1: None)
+        return
     from tqdm import tqdm
 
-    options: dict[str, Any] = {"dynamic_ncols": True, "leave": False, "disable": not (watched and sys.stderr.isatty())}
-    if watched and in_notebook():
+    options: dict[str, Any] = {"dynamic_ncols": True, "leave": False}
+    if in_notebook():
         options = {"ncols": _NOTEBOOK_COLUMNS, "leave": True, "file": _LINE}
     with tqdm(total=total, desc=desc, unit=unit, unit_scale=scale, **options) as bar:
         yield bar
@@ -35,7 +38,11 @@ def in_log() -> bool:
 def in_notebook() -> bool:
     """Return whether a Jupyter kernel runs this process; workers and commands started from one do not count."""
     ipython = sys.modules.get("IPython")  # a kernel has imported it
-    if ipython is None or multiprocessing.parent_process() is not None:
+    if ipython is None:
+        return False
+    import multiprocessing
+
+    if multiprocessing.parent_process() is not None:
         return False
     return any(kind.__name__ == "ZMQInteractiveShell" for kind in type(ipython.get_ipython()).__mro__)
 

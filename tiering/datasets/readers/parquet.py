@@ -13,9 +13,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pa_parquet
 
 from tiering.artifacts.remote_path import RANGE_BYTES, RemotePath, as_path
 from tiering.artifacts.storage import entries, file_exists, is_folder, require_file
@@ -23,10 +20,11 @@ from tiering.datasets import edge_sink
 from tiering.datasets.edge_sink import DTYPES, EdgeSink, check_values
 from tiering.datasets.edges import LargestId
 from tiering.datasets.import_context import CHUNK, Detector, ImportContext, Reader, one_line
-from tiering.datasets.name_ids import ID_KINDS, OtherIdsError, is_text, whole_ids
+from tiering.datasets.name_ids import OtherIdsError, is_text, whole_ids
 from tiering.datasets.options import COLUMN_OPTIONS, RAW_OPTIONS
 from tiering.datasets.unread import refuse_table_formats
 from tiering.errors import InputError, TieringError
+from tiering.formats.arrow import pa, pa_parquet, pc
 from tiering.formats.dataset import Dataset
 from tiering.formats.npy_file import read_start
 from tiering.text.progress import progress
@@ -36,7 +34,7 @@ BUFFER_BYTES = 1 << 20
 DECODING_BYTES = 96 << 20  # memory of decoding: pages, dictionaries, a piece of CHUNK rows twice
 _WHAT = "a parquet file of edges"
 # A damaged file's numbers may ask for more memory than there is, its names may be no text.
-_DAMAGES = (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError, OverflowError)
+_DAMAGES = (OSError, UnicodeDecodeError, MemoryError, OverflowError)
 
 
 def files_inside(path: Path) -> list[Path]:
@@ -185,7 +183,7 @@ def open_file(file: Path) -> Any:
         return pa_parquet.ParquetFile(source, buffer_size=buffer, page_checksum_verification=True)
     except TieringError:
         raise
-    except _DAMAGES as error:
+    except (pa.ArrowException, *_DAMAGES) as error:
         what = f"expected a parquet file, found it damaged ({one_line(error)})"
         raise InputError(f"{file}: {what}; get the file again") from error
 
@@ -218,7 +216,7 @@ def read_batches(
                         break
             except TieringError:
                 raise
-            except _DAMAGES as error:
+            except (pa.ArrowException, *_DAMAGES) as error:
                 damage = f"row group {group} is damaged ({one_line(error)})"
                 raise InputError(f"{file}: {damage}; get the file again") from error
             if row < min(last, end) or row > last:
@@ -232,7 +230,7 @@ def _numbers(column: Any, where: str, first: int, held: str, dense: bool = False
         row = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
         raise InputError(f"{where}: expected a number in each row, found null at edge {first + row}; fill or remove it")
     try:
-        column = column if held == "weight" else whole_ids(column, ID_KINDS[0])
+        column = column if held == "weight" else whole_ids(column, pa.int64())
     except OtherIdsError:
         if dense:
             raise

@@ -13,19 +13,18 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from tiering.datasets.arrays import SourceArray
 from tiering.datasets.edges import LargestId, check_weights
 from tiering.datasets.import_context import Detector, GrowingFile, ImportContext, Reader, chunks, first_wrong
-from tiering.datasets.name_ids import ID_KINDS, NameIds, OtherIdsError, decode_numbers
+from tiering.datasets.name_ids import NameIds, OtherIdsError, decode_numbers
 from tiering.datasets.nodes import LabelArray, NodeArrays, make_dataset, read_arrays_beside
 from tiering.datasets.options import COLUMN_OPTIONS, RAW_OPTIONS, TABLE_OPTIONS, TEXT_OPTIONS
 from tiering.datasets.table_files import Column, TableFile, find_splits, number_labels
 from tiering.datasets.table_sources import find_tables, is_typed
 from tiering.datasets.table_specs import ROW, TIME, TableSpec, clean_name, strip_type
 from tiering.errors import InputError, quoted
+from tiering.formats.arrow import pa, pc
 from tiering.formats.dataset import Dataset, EdgeData
 from tiering.formats.names import NameTable
 from tiering.formats.times import convert_exact
@@ -99,12 +98,12 @@ def _open_tables(path: Path, context: ImportContext) -> Dataset:
     found, plain = find_tables(path, context)
     tables = [_Table(*one) for one in found]
     columns: dict[str, list[str]] = {}  # keys of the columns of ids of each node type
-    kinds: dict[str, Any] = {}  # their kinds, see ID_KINDS
+    kinds: dict[str, Any] = {}  # their kinds, see `whole_ids`
     for table in tables:
         for role, node_type in table.spec.ends.items():
             columns.setdefault(node_type, []).append(table.key(role))
             named = context.options.string_ids or any(file.holds_names(role) for file in table.files)
-            kinds[node_type] = pa.string() if named else kinds.get(node_type, ID_KINDS[0])
+            kinds[node_type] = pa.string() if named else kinds.get(node_type, pa.int64())
     sorters: dict[str, NameIds] = {}
     while not sorters:  # what ids are is known when all of a type are read: if they are others, from the beginning
         tables = [_Table(*one) for one in found]
@@ -189,7 +188,7 @@ class _Numbering:
     table: _Table | None
     ranks: Mapping[str, Ids]  # by key of a column of ids: positions among `known`
     known: NameTable  # ids of the source, ascending
-    kind: Any  # of ID_KINDS
+    kind: Any  # of `whole_ids`
     count: int = 0
     ids: Ids | None = None  # of each rank, -1 for none; ``None``: the rank itself
     names: NameTable | None = None

@@ -185,7 +185,7 @@ class Inference:
     def _id_bytes(self) -> int:
         """Return the bytes of the ids that are written beside the rows: those asked for, and the source's numbers."""
         numbered = [e for t, e in self._tables[-1].items() if isinstance(self._graph.names(t), NodeNumbers)]
-        return 8 * sum(e.rows for e in numbered) + sum(ids.nbytes for ids in (self._asked or {}).values())
+        return 8 * sum(e.rows for e in numbered) + sum(int(ids.nbytes) for ids in (self._asked or {}).values())
 
     def estimate(self) -> Estimate:
         """Return memory, reads and disk by layer."""
