@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import re
+from collections.abc import Collection
 from typing import Any
 
 flags: dict[str, str] | None = None
@@ -95,17 +96,24 @@ class InternalError(TieringError, RuntimeError):
     """A result that contradicts an invariant: a bug in this package; please report it."""
 
 
-def spell_options(text: str) -> str:
-    """Return a message as its reader spells options: in Python keywords for flags; commands in backquotes stay."""
+def spell_options(text: str, section: str = "", keys: Collection[str] = ()) -> str:
+    """Return a message as its reader spells options; commands in backquotes stay.
+
+    In Python keywords for flags; for the `keys` of a `section` of chain.toml, the section and the key.
+    """
 
     def spell(match: re.Match[str]) -> str:
         name, value = match.groups()
+        if (key := name.replace("-", "_")) in keys:
+            return f"[{section}] {key}" + ("" if value is None else f' = "{value}"')
+        if flags is not None:
+            return match[0]
         keyword = _KEYWORDS.get(name, name.replace("-", "_"))
         if value is None:
             return f"`{keyword}`" if match.start() else keyword
         return f"{keyword}={value}" if value.isupper() else f'{keyword}="{value}"'
 
-    if flags is not None:
+    if flags is not None and not keys:
         return text
     parts = enumerate(text.split("`"))  # every other one is in backquotes
     return "`".join(part if k % 2 and part[:2] != "--" else _FLAG.sub(spell, part) for k, part in parts)

@@ -17,11 +17,14 @@ import tiering
 from tiering import pipeline
 from tiering.artifacts.document import write_document
 from tiering.artifacts.manifest import UNREAD
+from tiering.datasets.options import ImportOptions
 from tiering.errors import FormatError, InputError, MissingError
 from tiering.formats import known_defects
 from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
 from tiering.pipeline import chain, commands, run_config
+from tiering.pipeline.config import read_config
+from tiering.sampling import SamplingOptions
 from tiering.text.description import to_text
 
 CONFIG = """
@@ -333,3 +336,59 @@ def test_memory_reaches_the_stages_that_take_it(config: Path, monkeypatch: pytes
     assert seen == dict.fromkeys(("import_graph", "reorder_graph", "layout"), "3GiB")
     run_config(config, memory="2GiB", force=True)
     assert set(seen.values()) == {"2GiB"}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (('"wrpr"', '"wrpr"\ntrain = "trian"'), r"trian: no such file, and no split.*give one with \[score\] train"),
+        (('"30%"', '"30%"\ndtype = "paper=int8"'), r"\[layout\] dtype: .* has no features of 'paper'"),
+        (('"30%"\nssd = ["ssd0", "ssd1"]', '"30%"'), r"have no tier; give \[layout\] ssd = \"DIR\", or \[layout\] cpu"),
+        (('"tiny"', '"tiny"\nsplit = [0.9, 0.9]'), r"\[dataset\] split: expected three fractions"),
+        (('"tiny"', '"tiny"\nnum_nodes = ["a=1", "b"]'), r"\[dataset\] num.nodes: expected TYPE=VALUE"),
+    ],
+)
+def test_what_a_later_stage_refuses_is_refused_before_the_import(config: Path, change: Any, message: str) -> None:
+    config.write_text(CONFIG.replace(*change))
+    with pytest.raises((InputError, MissingError), match=message) as refused:
+        run_config(config)
+    assert str(refused.value).count(str(config)) == 1
+    assert not (config.parent / "made").exists()
+
+
+@pytest.mark.parametrize(
+    ("section", "forms"),
+    [
+        ("dataset", ('label = "node=19"', 'label = ["node=19"]', 'label = {node = "19"}')),
+        ("dataset", ("split = [0.5, 0.2, 0.3]", 'split = "0.5,0.2,0.3"')),
+        ("dataset", ('no_label = "-1,-2"', 'no_label = ["-1", "-2"]', "no_label = [-1, -2]")),
+        ("dataset", ('features = "user=a,b,item=c"', 'features = ["user=a", "b", "item=c"]')),
+        ("dataset", ('relation = "a:b:c=x.csv,d:e:f=y.csv"', 'relation = ["a:b:c=x.csv", "d:e:f=y.csv"]')),
+        ("dataset", ('nodes = "a=x.csv,b=y.csv"', 'nodes = ["a=x.csv", "b=y.csv"]')),
+        ("score", ('fanouts = "10,5"', "fanouts = [10, 5]", 'fanouts = ["10", "5"]')),
+        ("score", ('metapaths = "a:b:c,c:d:e"', 'metapaths = ["a:b:c", "c:d:e"]')),
+        (
+            "score",
+            ('train = "node=a.npy,x=b.npy"', 'train = ["node=a.npy", "x=b.npy"]', 'train = {node="a.npy",x="b.npy"}'),
+        ),
+        (
+            "layout",
+            ('dtype = "node=int8,x=float16"', 'dtype = ["node=int8", "x=float16"]', 'dtype={node="int8",x="float16"}'),
+        ),
+    ],
+)
+def test_a_list_is_a_text_with_commas(tmp_path: Path, section: str, forms: tuple[str, ...]) -> None:
+    found = []
+    for form in forms:
+        text = f"[{section}]\n{form}\n"
+        text += '[dataset]\npath = "x"\n' if section != "dataset" else 'path = "x"\n'
+        (tmp_path / "c.toml").write_text(text)
+        made = read_config(tmp_path / "c.toml")
+        own = {"dataset": ImportOptions.parse({k: v for k, v in made.dataset.items() if k != "path"})}
+        sampled = {k: v for k, v in made.score.items() if k not in ("train", "method")}
+        own |= {
+            "score": (made.score.get("train"), SamplingOptions(**{"fanouts": (-1,), **sampled})),
+            "layout": made.layout.dtypes,
+        }
+        found.append(own[section])
+    assert all(one == found[0] for one in found)

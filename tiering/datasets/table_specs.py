@@ -94,6 +94,8 @@ def parse_tables(value: Any, what: str) -> tuple[TableSpec, ...]:
     if isinstance(value, ArrowStream):
         form = "{(source, name, destination): table}" if what.endswith("relation") else "{type: table}"
         raise InputError(f"{what}: expected a mapping {form}, found {name_type(value)}; say what the table holds")
+    if isinstance(value, str) and all(part.count("=") == 1 for part in value.split(",")):
+        value = value.split(",")
     pairs = value.items() if isinstance(value, Mapping) else [one.partition("=")[::2] for one in as_texts(value)]
     return tuple(TableSpec.parse(owner, table, what, what.endswith("relation")) for owner, table in pairs)
 

@@ -195,7 +195,9 @@ def _parse_dtypes(dtype: str | Sequence[str]) -> dict[str, str]:
     from tiering.codecs import AUTO, CODECS
 
     dtypes: dict[str, str] = {}
-    for text in dtype if isinstance(dtype, Sequence) and not isinstance(dtype, str) else [dtype]:
+    if isinstance(dtype, Mapping):
+        dtype = [f"{table}={name}" for table, name in dtype.items()]
+    for text in dtype.split(",") if isinstance(dtype, str) else dtype if isinstance(dtype, Sequence) else [dtype]:
         table, _, name = str(text).rpartition("=")
         if name not in (AUTO, *CODECS):
             raise InputError(f"dtype: expected {', '.join((AUTO, *CODECS))}, or TYPE= and one of these, found {text!r}")

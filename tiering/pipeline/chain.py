@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -15,18 +16,19 @@ from tiering.artifacts.atomic import OutputDirectory
 from tiering.artifacts.checksum import sampled_digest
 from tiering.artifacts.overlap import lies_in, refuse_foreign
 from tiering.artifacts.remote_path import as_path, open_remote
-from tiering.errors import TieringError
+from tiering.errors import BudgetError, TieringError
 from tiering.formats.graph import Graph
 from tiering.formats.known_defects import print_defects
 from tiering.formats.layout import Layout
 from tiering.formats.scores import Scores
+from tiering.formats.shape import GraphShape
 from tiering.memory import parse_memory
 from tiering.pipeline.commands import import_graph, layout, reorder_graph, score_graph
-from tiering.pipeline.config import ChainConfig, read_config
+from tiering.pipeline.config import ChainConfig, in_section, read_config
 from tiering.pipeline.sources import find_new_files, import_options, scratch_of
 from tiering.pipeline.stage import StageKeywords, StageRun
 from tiering.reorder.rank import first_digests, read_first
-from tiering.run.plan import Estimate, StageEstimate, base_memory
+from tiering.run.plan import Estimate, StageEstimate, StepEstimate, base_memory
 from tiering.scores.plan import plan_score
 from tiering.text.progress import kept, note
 from tiering.text.units import format_bytes, format_seconds
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 A = TypeVar("A", bound=Artifact)
 FOLDERS = {"import": "graph", "score": "scores", "reorder": "reordered", "layout": "layout"}
 """Directory of each stage's artifact, stages in the order in which they run."""
+SECTIONS = {**{stage: stage for stage in FOLDERS}, "import": "dataset"}
 MEASURED = ("name", "format", "content", "checksum_features", "reached", "gpu_times", "chosen", "source_files")
 """Options that a stage records without having been asked for them, or recorded once: they hold still."""
 
@@ -121,6 +124,19 @@ class _Chain:
             made = found.manifest.changes["format"]
             return {"options": import_options(config.source, made, **config.dataset), "inputs": files}
 
+        made = partial(import_graph, config.source, **config.dataset)
+        self._go_on(self._stage("import", Graph, import_identity, made))
+
+    def _check(self, shape: GraphShape) -> None:
+        """Refuse before the import what the stages after it would refuse."""
+        imported = StageEstimate("import", self.config.out, (StepEstimate("import", "first"),))
+        with suppress(BudgetError):  # whose memory is another one then
+            _Chain(self.config, replace(self.shared, dry_run=True, cluster=None), plans=[imported])._go_on(shape)
+
+    def _go_on(self, graph: Any) -> None:
+        """Run the stages after the import, of a graph or in a dry run of its sizes."""
+        config = self.config
+
         def score_identity(_: Scores) -> dict[str, Any]:
             plan = plan_score(graph, **config.score)
             return {"options": plan.options, "inputs": plan.inputs, "seed": plan.seed}
@@ -134,7 +150,6 @@ class _Chain:
             inputs = {"graph": reordered.digest, **({} if known is None else {"scores": known.digest})}
             return {"options": dict(config.layout.recorded), "inputs": inputs}
 
-        graph = self._stage("import", Graph, import_identity, partial(import_graph, config.source, **config.dataset))
         scores = self._stage("score", Scores, score_identity, partial(score_graph, graph, **config.score))
         ranked = partial(reorder_graph, graph, scores, **config.reorder)
         reordered = self._stage("reorder", Graph, reorder_identity, ranked)
@@ -145,6 +160,11 @@ class _Chain:
     def _stage(
         self, name: str, kind: type[A], identity: Callable[[A], dict[str, Any]], make: Callable[..., Any]
     ) -> Any:
+        """Return the artifact of a stage, with its section of the file in what it refuses; see `_made`."""
+        with in_section(self.config.path, SECTIONS[name]):
+            return self._made(name, kind, identity, make)
+
+    def _made(self, name: str, kind: type[A], identity: Callable[[A], dict[str, Any]], make: Callable[..., Any]) -> Any:
         """Return the artifact of a stage: the current one, or what ``make(out=target, ...)`` makes; or its sizes."""
         target, shared, begun = self.config.out / FOLDERS[name], self.shared, time.perf_counter()
         if not shared.dry_run:
@@ -154,6 +174,7 @@ class _Chain:
             refuse_foreign(target)
         # What an unfinished run has made of older artifacts of the chain is not worth a question, its dataset is.
         again = {**vars(shared), "out": target, "force": target.exists() or bool(self.report)}
+        again["expect"] = self._check
         if shared.dry_run:
             there = StageEstimate(name, target, (), held=base_memory(parse_memory(shared.memory)))
             plan, shape = (there, None) if found else make(**again)

@@ -112,6 +112,8 @@ def import_graph(
         recorded = import_options(source, chosen, format=format, edge_ids=edge_ids, **given)
         if "content" in dataset.notes:
             recorded["content"] = dataset.notes["content"]
+        if run.expect is not None:
+            run.expect(GraphShape.of_dataset(dataset, edge_ids=recorded["edge_ids"], path=run.path))
         from tiering.graph.build import build_graph
 
         built = build_graph(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tiering.artifacts.storage import require_file
-from tiering.errors import InputError, MissingError
+from tiering.datasets.options import ImportOptions
+from tiering.errors import InputError, MissingError, spell_options
 from tiering.layout.options import BATCHES, LayoutOptions
 from tiering.memory import parse_memory
 from tiering.pipeline.sources import CHECKSUM_FEATURES
@@ -25,6 +26,7 @@ from tiering.text.options import options_of
 class ChainConfig:
     """A chain of stages to run, as arguments of their functions; paths are absolute, `out` holds the artifacts."""
 
+    path: Path  # of the file
     source: Path | str  # text: a URL
     dataset: dict[str, Any]
     score: dict[str, Any]
@@ -45,9 +47,15 @@ def read_config(path: Path) -> ChainConfig:
     if "cache" in dataset:
         dataset["cache"] = base / str(dataset["cache"])
     for name in ("train", "seed_time"):
-        if isinstance(score.get(name), str):
-            score[name] = _relative_train(score[name], base)
+        value = score.get(name)
+        if isinstance(value, Mapping):
+            value = ",".join(f"{kind}={one}" for kind, one in value.items())
+        elif isinstance(value, list) and all(isinstance(one, str) for one in value):
+            value = ",".join(value)
+        if isinstance(value, str):
+            score[name] = _relative_train(value, base)
     return ChainConfig(
+        path=path,
         source=source if is_url(source := str(dataset.pop("path"))) else base / source,
         dataset=dataset,
         score=score,
@@ -59,41 +67,47 @@ def read_config(path: Path) -> ChainConfig:
 
 
 def _sections(path: Path) -> dict[str, dict[str, Any]]:
-    document = read_toml(require_file(path, "a TOML file that describes a chain"))
-    from tiering.datasets.options import ImportOptions
-
-    known = {
-        "dataset": ("path", "format", "edge_ids", CHECKSUM_FEATURES, *(field.name for field in fields(ImportOptions))),
-        "score": ("method", "from", "train", "seed", *OPTIONS, "seed_time"),
-        "reorder": ("first", "features"),
-        "layout": (*options_of(LayoutOptions), *BATCHES),
-        "output": ("dir",),
-        "run": ("memory",),
-    }
+    document, known = read_toml(require_file(path, "a TOML file that describes a chain")), known_keys()
     _refuse_unknown(path, "section", document, tuple(known))
     for name, section in document.items():
         if not isinstance(section, dict):
             raise InputError(f"{path}: {name}: expected a section [{name}], found {section!r}")
         _refuse_unknown(path, f"[{name}] key", section, known[name])
-        with _section(path, name):
+        with in_section(path, name):
             check_names(section)
             require_local(**({**section, "path": ""} if name == "dataset" else section))
-    with _section(path, "score"):
+    with in_section(path, "dataset"):
+        own = {name: value for name, value in document.get("dataset", {}).items() if name in options_of(ImportOptions)}
+        ImportOptions.parse(own)
+    with in_section(path, "score"):
         check_options({name: value for name, value in document.get("score", {}).items() if name in OPTIONS})
-    with _section(path, "run"):
+    with in_section(path, "run"):
         parse_memory(document.get("run", {}).get("memory"))
     if "path" not in document.get("dataset", {}):
         raise InputError(f"{path}: [dataset] path: expected the path of the dataset, found none")
     return {name: dict(document.get(name, {})) for name in known}
 
 
+def known_keys() -> dict[str, tuple[str, ...]]:
+    """Return the keys of each section."""
+    return {
+        "dataset": ("path", "format", "edge_ids", CHECKSUM_FEATURES, *options_of(ImportOptions), "work_dir"),
+        "score": ("method", "from", "train", "seed", *OPTIONS, "seed_time"),
+        "reorder": ("first", "features"),
+        "layout": (*options_of(LayoutOptions), *BATCHES),
+        "output": ("dir",),
+        "run": ("memory",),
+    }
+
+
 @contextmanager
-def _section(path: Path, name: str) -> Iterator[None]:
-    """Say in which section what is refused stands: now, not after the stages before."""
+def in_section(path: Path, name: str) -> Iterator[None]:
+    """Raise what is refused with the file, and with the section and key that it names."""
     try:
         yield
     except (InputError, MissingError) as error:
-        raise type(error)(f"{path}: [{name}] {error}") from None
+        text = spell_options(str(error.args[0]), name, known_keys()[name]).removeprefix(f"{path}: ")
+        raise type(error)(f"{path}: {text}" if f"[{name}]" in text else f"{path}: [{name}] {text}") from None
 
 
 def _layout_options(path: Path, section: dict[str, Any], score: Mapping[str, Any]) -> LayoutOptions:
@@ -102,7 +116,7 @@ def _layout_options(path: Path, section: dict[str, Any], score: Mapping[str, Any
     for name in ("access_costs", "fit"):
         if section.get(name, "auto") != "auto":
             section[name] = base / str(section[name])
-    with _section(path, "layout"):
+    with in_section(path, "layout"):
         options = LayoutOptions.of({name: score[name] for name in SAMPLING if name in score}, **section)
     sampled = [name for name, method in METHODS.items() if "fanouts" in method.options]
     method = score.get("method", AUTO)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -52,6 +52,8 @@ class StageRun:
     dry_run: bool = False
     """The stage is planned, not run: sizes may stand in the place of a graph, and nothing is written."""
     checked: bool = False  # the output was checked by the caller
+    expect: Callable[[GraphShape], None] | None = None
+    """A function that an import gives the sizes of its graph before it writes anything."""
 
     @classmethod
     def split(cls, out: Pathlike, options: Mapping[str, Any]) -> tuple[StageRun, dict[str, Any]]:
