@@ -366,7 +366,6 @@ def test_what_a_later_stage_refuses_is_refused_before_the_import(config: Path, c
         ("dataset", ('relation = "a:b:c=x.csv,d:e:f=y.csv"', 'relation = ["a:b:c=x.csv", "d:e:f=y.csv"]')),
         ("dataset", ('nodes = "a=x.csv,b=y.csv"', 'nodes = ["a=x.csv", "b=y.csv"]')),
         ("score", ('fanouts = "10,5"', "fanouts = [10, 5]", 'fanouts = ["10", "5"]')),
-        ("score", ('metapaths = "a:b:c,c:d:e"', 'metapaths = ["a:b:c", "c:d:e"]')),
         (
             "score",
             ('train = "node=a.npy,x=b.npy"', 'train = ["node=a.npy", "x=b.npy"]', 'train = {node="a.npy",x="b.npy"}'),
