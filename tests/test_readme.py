@@ -62,6 +62,8 @@ def test_commands_and_code_run(workplace, tiering_cli, capfd):
     [
         ("getting-started.md", r"loss.*What lies where|What lies where.*loss"),
         ("cluster.md", ""),
+        ("chain.md", ""),
+        ("batch-jobs.md", ""),
         ("several-machines.md", ""),
         ("plan.md", r"\d+ nvme-gen3 [\d.]+ [\d.]+ [\d.]+\n"),
         ("quantised-rows.md", r"torch.bfloat16\ntorch.float16\ntorch.Size\(\[3, 128\]\)\n<int8 rows of 128 numbers"),

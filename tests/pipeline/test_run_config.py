@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +25,10 @@ from tiering.formats import known_defects
 from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
 from tiering.pipeline import chain, commands, run_config
-from tiering.pipeline.config import read_config
+from tiering.pipeline.config import known_keys, read_config
 from tiering.sampling import SamplingOptions
 from tiering.text.description import to_text
+from tiering.text.options import options_of
 
 CONFIG = """
 [dataset]
@@ -391,3 +394,13 @@ def test_a_list_is_a_text_with_commas(tmp_path: Path, section: str, forms: tuple
         }
         found.append(own[section])
     assert all(one == found[0] for one in found)
+
+
+def test_the_page_of_keys_has_each_of_them(repository: Path) -> None:
+    """By name, or in one of the tables of options that the site puts in."""
+    page = (repository / "docs" / "chain.md").read_text()
+    tables = [getattr(import_module(m), name) for m, name in re.findall(r"^%options ([\w.]+)\.(\w+)%$", page, re.M)]
+    listed = {key for table in tables for key in options_of(table)}
+    for section, keys in known_keys().items():
+        assert f"[{section}]" in page
+        assert [key for key in keys if key not in listed and f"`{key}`" not in page and f"] {key}`" not in page] == []

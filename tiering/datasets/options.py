@@ -46,7 +46,7 @@ class PerType(Generic[T]):
         return self.by_type.get(node_type, self.default)
 
 
-def _joined(value: Any) -> Any:
+def _as_text(value: Any) -> Any:
     """Return a list of texts such as ``paper=1024`` as one text, as the command line has it."""
     listed = isinstance(value, (list, tuple)) and any("=" in str(one) for one in value)
     return ",".join(map(str, value)) if listed else value
@@ -56,7 +56,7 @@ def _per_type(parse: Parser[T]) -> Parser[PerType[T]]:
     def parse_each(value: Any, what: str) -> PerType[T]:
         if isinstance(value, PerType):
             return value
-        value = _joined(value)
+        value = _as_text(value)
         if isinstance(value, str) and "=" in value:
             pairs = [(name.strip(), text.strip()) for name, _, text in (p.partition("=") for p in value.split(","))]
             if not all(name and text for name, text in pairs):
@@ -145,7 +145,7 @@ def _texts(value: Any, what: str) -> tuple[str, ...]:
 
 def _texts_by_type(value: Any, what: str) -> PerType[tuple[str, ...]]:
     """Return lists by type: ``a,b`` for all, or ``movie=a,b,user=c``."""
-    value = _joined(value)
+    value = _as_text(value)
     if isinstance(value, str) and "=" in value.split(",")[0]:
         lists: dict[str, list[str]] = {}
         for token in value.split(","):

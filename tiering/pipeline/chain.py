@@ -22,6 +22,7 @@ from tiering.formats.known_defects import print_defects
 from tiering.formats.layout import Layout
 from tiering.formats.scores import Scores
 from tiering.formats.shape import GraphShape
+from tiering.layout.stripe_files import folders_apart
 from tiering.memory import parse_memory
 from tiering.pipeline.commands import import_graph, layout, reorder_graph, score_graph
 from tiering.pipeline.config import ChainConfig, in_section, read_config
@@ -105,7 +106,8 @@ class _Chain:
         reads += [source for source in local if not lies_in(Path(path), source)]
         for folder in FOLDERS.values():
             around = [*((source, "holds the dataset") for source in local), *scratch_of(config.dataset)]
-            replace(shared, out=config.out / folder).check_output(reads, config.layout.folders, around)
+            apart = folders_apart(config.out / folder, config.layout.folders)
+            replace(shared, out=config.out / folder).check_output(reads, apart, around)
         memory = config.memory if shared.memory is None else shared.memory
         return cls(config, replace(shared, memory=memory, checked=True))
 
