@@ -183,7 +183,7 @@ class Inference:
         return max(map(sum, pairwise([0, *map(RowsEntry.total, self._tables)]))) + self._id_bytes()
 
     def _id_bytes(self) -> int:
-        """Return the bytes of the ids that are written with the rows: the nodes asked for, their numbers in the source."""
+        """Return the bytes of ids that are written with the rows: the nodes asked for, their numbers in the source."""
         numbered = [e for t, e in self._tables[-1].items() if isinstance(self._graph.names(t), NodeNumbers)]
         return 8 * sum(e.rows for e in numbered) + sum(int(ids.nbytes) for ids in (self._asked or {}).values())
 
