@@ -15,6 +15,9 @@ from tiering.text.units import format_count
 SEEDS = 1 << 16
 """Training nodes that are sampled at most; of more, a random part."""
 
+LOCAL = 1.5
+"""Locality from which scores that do not know the training nodes serve far fewer reads (docs/scores.md)."""
+
 
 @dataclass(frozen=True)
 class Locality:
@@ -32,7 +35,8 @@ class Locality:
     def __str__(self) -> str:
         seeds, nodes, others = map(format_count, (self.seeds, self.nodes, self.random_nodes))
         measured = f"an epoch over {seeds} training nodes reads {nodes} nodes, over {seeds} random nodes {others}"
-        return f"locality {self.ratio:.1f}: {measured}"
+        advice = "; rank rows by hybrid, vip or presample, which know the training nodes" if self.ratio >= LOCAL else ""
+        return f"locality {self.ratio:.1f}: {measured}{advice}"
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
