@@ -1,8 +1,8 @@
 """The table of ``docs/scores.md`` on local training sets: four graphs, each with spread and with local training nodes.
 
-``python -m benchmarks locality [--data DIR] [--small] [--docs DIR]`` writes ``benchmarks/locality.json`` and the part of
-``scores.md`` between its marks. Local training nodes are runs of consecutive ids, or, where ids say nothing, nodes of
-one class. Scores see two training sets of a kind: the one that is judged, and another.
+``python -m benchmarks locality [--data DIR] [--small] [--docs DIR]`` writes ``benchmarks/locality.json`` and the part
+of ``scores.md`` between its marks. Local training nodes are runs of consecutive ids, or, where ids say nothing, nodes
+of one class. Scores see two training sets of a kind: the one that is judged, and another.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ def training_sets(name: str, graph: Graph, local: bool) -> tuple[Nodes, Nodes]:
 
 
 def measure(name: str, data: Path, work: Path, small: bool) -> list[dict[str, Any]]:
-    """Return the locality of both kinds of training sets of a graph, and the hits of scores with a tenth of the rows."""
+    """Return the locality of both kinds of training sets of a graph, and hits of scores with a tenth of the rows."""
     if name == "generated":
-        nodes = 4000 if small else 200_000
-        generate_dataset(work / "data", nodes=nodes, edges=10 * nodes, dim=4, classes=10 if small else CLASSES)
+        count = 4000 if small else 200_000
+        generate_dataset(work / "data", nodes=count, edges=10 * count, dim=4, classes=10 if small else CLASSES)
         graph = pipeline.import_graph(work / "data", work / name)
     else:
         graph, _ = make_graph(name, data, work, small)

@@ -59,7 +59,8 @@ def figure_7(inputs: Inputs) -> Figure:
         for name in ("wrpr", "degree", "oracle"):
             rates = " and ".join(map(percent, result.hit_rates[name]))
             claims[sample.local].append((f"{sample.name}: hits of {name}, hottest 10 % and 25 %", "-", rates))
-    edges = ", ".join(f"{sample.name} {percent(edges_at_hottest(sample, 0.01))}" for sample in samples if not sample.local)
+    whole = [sample for sample in samples if not sample.local]
+    edges = ", ".join(f"{sample.name} {percent(edges_at_hottest(sample, 0.01))}" for sample in whole)
     for local, least in lowest.items():
         claims[local][:0] = [
             (f"hits of the hottest {percent(share)}, any score and graph", f"at least {percent(paper)}",
@@ -77,7 +78,8 @@ def figure_7(inputs: Inputs) -> Figure:
 
 def figure_9(inputs: Inputs) -> Figure:
     """Return the same for two to five hops on one graph, by score."""
-    points, names, samples = np.linspace(0, 100, 41), ("wrpr", "degree"), [inputs.web(True, local) for local in (False, True)]
+    samples = [inputs.web(both=True, local=local) for local in (False, True)]
+    points, names = np.linspace(0, 100, 41), ("wrpr", "degree")
     panels, claims = [], []
     for sample in samples:
         lines: dict[str, list[Line]] = {name: [] for name in names}
@@ -90,10 +92,9 @@ def figure_9(inputs: Inputs) -> Figure:
             lines[name].append(Line("10,10,10,10,10", [10.0], [100 * DEEP_AT_10[name]], PAPER))
             title = f"{name}, local" if sample.local else name
             panels.append(Panel(title, "rows by score, %", "reads, cumulative, %", lines[name]))
-        claims.append([
-            (f"`{name}`: hits of the hottest 10 %, five hops", percent(DEEP_AT_10[name]), percent(result.hit_rates[name][0]))
-            for name in names
-        ])  # fmt: skip
+        deep = {name: percent(result.hit_rates[name][0]) for name in names}
+        what = "hits of the hottest 10 %, five hops"
+        claims.append([(f"`{name}`: {what}", percent(DEEP_AT_10[name]), deep[name]) for name in names])
     setting = (
         f"{'; '.join(sample.label for sample in samples)}; both directions, batches of 256, seed 0, three unseen "
         "epochs; the star is ogbn-papers100M in the paper."
@@ -125,7 +126,8 @@ def figure_10(inputs: Inputs) -> Figure:
         f"`wrpr`, both directions, fanouts 12,12,12, rows of {ROW_BYTES} B, batches of 256, seed 0, three unseen "
         f"epochs; {'; '.join(about)}."
     )
-    return Figure("Traffic against the hot fraction (figure 10)", setting, [panel], side_by_side(claims[False], claims[True]))
+    together = side_by_side(claims[False], claims[True])
+    return Figure("Traffic against the hot fraction (figure 10)", setting, [panel], together)
 
 
 FIGURES: dict[str, FigureMaker] = {

@@ -1,5 +1,4 @@
-"""Helios (Sun et al.): rows left to the SSDs by a GPU cache alone and with host memory, SSD bytes by row width, and
-what a number of SSDs reaches."""
+"""Helios (Sun et al.): rows left to SSDs by a GPU cache and host memory, SSD bytes by row width, numbers of SSDs."""
 
 from __future__ import annotations
 
@@ -61,8 +60,9 @@ def figure_10(inputs: Inputs) -> Figure:
             (f"{sample.name}: less from SSD by 10 % in host memory", f"{percent(LESS_AT_10)} (Clue-web)", ours)
         )
         cached, missed = GPU_ALONE
-        claims.append((f"{sample.name}: from SSD with {percent(cached, 1)} on the GPU alone",
-                       f"about {percent(missed)} (GIDS, IG)", f"{alone[GPU_FRACTIONS.index(100 * cached)]:.0f} %"))  # fmt: skip
+        ours = f"{alone[GPU_FRACTIONS.index(100 * cached)]:.0f} %"
+        what = f"{sample.name}: from SSD with {percent(cached, 1)} on the GPU alone"
+        claims.append((what, f"about {percent(missed)} (GIDS, IG)", ours))
         about.append(sample.label)
     setting = (
         f"`presample` of one epoch, fanouts 25,10, batches of 256, rows of 4 KiB, seed 0, judged on the next epoch; "
@@ -143,7 +143,7 @@ def figure_8(inputs: Inputs) -> Figure:
         ("12 SSDs: reads of the busiest over the mean", "-", f"{alone[-1][1]:.2f}"),
     ]  # fmt: skip
     setting = (
-        f"{sample.label}; counted: {_BATCHES} batches of 256, fanouts 25,10, another seed than `presample` has counted, "
+        f"{sample.label}; counted: {_BATCHES} batches of 256, fanouts 25,10, of another seed than `presample`'s, "
         "rows of 4 KiB on SSDs in turn; modelled: six SSDs are as fast as the link, as in figure 7 of the paper, and a "
         "batch takes as long as its busiest SSD or the link."
     )

@@ -90,7 +90,9 @@ def main(argv: Sequence[str]) -> int:
     place = "on the disk to measure; graphs are made there, too"
     parser.add_argument("--dir", type=existing_directory, default=Path(), help=place)
     parser.add_argument("--pictures", type=Path, default=REPOSITORY / "build" / "papers", help="default: build/papers")
-    parser.add_argument("--docs", type=existing_directory, help="write papers.md, its pictures and benchmarks/papers.json there")
+    parser.add_argument(
+        "--docs", type=existing_directory, help="write papers.md, its pictures and benchmarks/papers.json there"
+    )
     parser.add_argument("--seconds", type=float, default=1.0, help="length of a measurement")
     parser.add_argument("--small", action="store_true", help="a generated graph of 4,096 nodes")
     asked = parser.parse_args(argv)

@@ -102,7 +102,7 @@ def figure_8(_: Inputs) -> Figure:
 
 
 def multiprocessors(bytes_per_request: float) -> float:
-    """Return the multiprocessors whose warps, a request each, keep the link busy: Little's law, at most its own limit."""
+    """Return the multiprocessors whose warps, a request each, keep the link busy: by Little's law, up to its limit."""
     wanted = COPY_BYTES * ROUND_TRIP / bytes_per_request
     return min(wanted, MOST_REQUESTS) / (GPU_THREADS // WARP)
 
@@ -126,7 +126,7 @@ def figure_sms(_: Inputs) -> Figure:
         ('multiprocessors by `max_sms="auto"`', "-", f"{tenth} ({percent(tenth / GPU_SMS, 1)})"),
     ]  # fmt: skip
     setting = (
-        f"Calculated for an RTX 3090: {GPU_SMS} multiprocessors of {GPU_THREADS // WARP} warps, each warp with one request; "
+        f"Calculated for an RTX 3090: {GPU_SMS} multiprocessors of {GPU_THREADS // WARP} warps, each with one request; "
         f"round trip 1.5 µs, at most {MOST_REQUESTS} requests. No graph and no seed."
     )
     panel = Panel("multiprocessors that saturate the link", "bytes of a row", "multiprocessors", lines)

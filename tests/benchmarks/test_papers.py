@@ -64,7 +64,7 @@ def test_batches_and_counts_are_those_of_the_sampler(sample):
 @given(count=st.integers(1, 10**7), seed=st.integers(0, 9))
 def test_local_nodes_are_runs_of_ids(count, seed):
     nodes = local_nodes(count, seed)
-    assert 0 <= nodes[0] and nodes[-1] < count and (np.diff(nodes) > 0).all()
+    assert nodes[0] >= 0 and nodes[-1] < count and (np.diff(nodes) > 0).all()
     size = max(1, count // 1000)
     assert nodes.size == min(10, count // size) * size  # graphs of less than ten nodes train on all
     ends = np.flatnonzero(np.diff(nodes, prepend=-2, append=count + 2) > 1)
@@ -77,7 +77,8 @@ def test_numbers_with_local_training_nodes_stand_next_to_the_others():
     assert claims == [("a", "1", "2"), ("b", "-", "3", "4")]
     figure = Figure("t", "s", [], claims)
     assert figure.table().splitlines() == [
-        "|  | paper | here | here, local training nodes |", "|---|---:|---:|---:|", "| a | 1 | 2 | - |", "| b | - | 3 | 4 |",
+        "|  | paper | here | here, local training nodes |", "|---|---:|---:|---:|",
+        "| a | 1 | 2 | - |", "| b | - | 3 | 4 |",
     ]  # fmt: skip
     assert Figure("t", "s", [], spread).table().splitlines()[0] == "|  | paper | here |"
 

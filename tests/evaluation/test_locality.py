@@ -89,4 +89,6 @@ def test_evaluations_and_plans_report_it(ring):
     assert str(Locality(250, 2000, 2400)) == (
         "locality 1.2: an epoch over 250 training nodes reads 2,000 nodes, over 250 random nodes 2,400"
     )
-    assert str(Locality(250, 300, 2400)).endswith("2,400; rank rows by hybrid, vip or presample, which know the training nodes")
+    assert str(Locality(250, 300, 2400)).endswith(
+        "2,400; rank rows by hybrid, vip or presample, which know the training nodes"
+    )

@@ -13,9 +13,9 @@ from judged_graphs import import_graph
 import tiering
 from tiering import generate_dataset, pipeline
 from tiering.errors import BudgetError, FormatError, InputError, MissingError
+from tiering.evaluation.locality import Locality
 from tiering.evaluation.options import PlanOptions, Prices
 from tiering.evaluation.predict import RESIDENT, RUNS, predict
-from tiering.evaluation.locality import Locality
 from tiering.evaluation.predictions import EpochPredictions, PredictedEpoch
 from tiering.memory import Budget
 from tiering.readahead import memory

@@ -51,8 +51,8 @@ def measure_locality(epochs: ReferenceEpochs) -> Locality:
     """
     graph, rng = epochs.sampler.graph, np.random.default_rng(epochs.options.seed)
     train = {t: np.asarray(ids) for t, ids in epochs.train.items()}
-    fraction = min(1.0, SEEDS / sum(ids.size for ids in train.values()))
-    parts = {t: _choose(rng, ids.size, -int(-fraction * ids.size // 1)) for t, ids in train.items()}
+    total = sum(ids.size for ids in train.values())
+    parts = {t: _choose(rng, ids.size, -(-ids.size * min(SEEDS, total) // total)) for t, ids in train.items()}
     kept = {t: train[t][part] for t, part in parts.items()}
     drawn = {t: _choose(rng, graph.num_nodes(t), part.size) for t, part in parts.items()}
     times = {t: values[parts[t]] for t, values in epochs.seed_time.items()}

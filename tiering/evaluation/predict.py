@@ -125,7 +125,8 @@ def predict(
     if scores is None and graph.order is None:
         raise InputError(f"{graph.path}: expected a reordered graph, or scores to order its rows by; give --scores S")
     targets, room = Targets(seeds, times), budget.left() - need
-    locality = measure_locality(ReferenceEpochs(sampler, seeds, how, range(1), workers, times, window_lists(sampler, room)))
+    lists = window_lists(sampler, room)
+    locality = measure_locality(ReferenceEpochs(sampler, seeds, how, range(1), workers, times, lists))
     sample = BatchSample.draw(sampler, how, targets, rows, stored, positions, workers, room)
     lists_disk = asked.lists_disk if asked.lists_disk is None or isinstance(asked.lists_disk, Disk) else find_disk(
         asked.lists_disk

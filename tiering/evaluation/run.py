@@ -67,8 +67,8 @@ def evaluate(
     `train`, `source_ids` and `seed_time`: `tiering.formats.user_arrays.resolve_train` and ``resolve_times``; with times
     nodes may come several times. With `tiers` the report says what they would move.
 
-    Cost: the sampling, twice with an ssd tier, the locality's (`measure_locality`), and one sort of all rows per score. Where the memory is short
-    (`evaluation_memory`), fewer threads sample; the result is the same.
+    Cost: the sampling, twice with an ssd tier, the locality's (`measure_locality`), and one sort of all rows per score.
+    Where the memory is short (`evaluation_memory`), fewer threads sample; the result is the same.
     """
     asked = EvaluationOptions(**{name: options.pop(name) for name in options_of(EvaluationOptions) if name in options})
     if isinstance(sampling, SamplingOptions) and options:

@@ -97,9 +97,9 @@ def hybrid_need(graph: SizedGraph, request: ScoreRequest) -> MemoryNeed:
 
 
 def round_prior(values: Float64Array) -> None:
-    """Round numbers of 0 or more to 24 significant bits in place, and so away the last bits, which depend on libm.
+    """Round numbers of 0 or more to 24 significant bits in place, because their last bits depend on libm.
 
-    Nodes whose priors are equal but for rounding then fall into the same bin and keep the order of their counts and ids.
+    Nodes whose priors differ in the last bits alone then tie: counts and ids order them, on every machine alike.
     """
     bits = values.view(np.int64)
     bits += 1 << (_DROPPED_BITS - 1)
