@@ -15,6 +15,7 @@ from tiering.evaluation.counting import ReferenceEpochs
 from tiering.evaluation.locality import Locality, measure_locality
 from tiering.evaluation.predict import predict
 from tiering.sampling import SamplingOptions, make_sampler
+from tiering.sampling.lists import list_files
 
 HOW = SamplingOptions([3, 3], batch_size=16, seed=4)
 
@@ -44,6 +45,8 @@ def test_nodes_are_those_of_the_first_epochs_batches(ring):
     found = measured(ring, train, first=2)
     assert (found.seeds, found.nodes) == (100, len(nodes))
     assert found == measured(ring, train, first=2, threads=1)
+    windows = list_files(sampler, 1 << 20)
+    assert windows is not None and found == measured(ring, train, first=2, lists=windows)
 
 
 def test_runs_are_local_and_random_nodes_are_not(ring):

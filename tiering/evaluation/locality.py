@@ -12,11 +12,8 @@ from tiering.evaluation.cache_order import IntArray
 from tiering.evaluation.counting import ReferenceEpochs
 from tiering.text.units import format_count
 
-SEEDS = 1 << 16
-"""Training nodes that are sampled at most; of more, a random part."""
-
-LOCAL = 1.5
-"""Locality from which scores that do not know the training nodes serve far fewer reads (docs/scores.md)."""
+SEEDS = 1 << 16  # training nodes that are sampled at most; of more, a random part
+LOCAL = 1.5  # locality from which scores that do not know the training nodes serve far fewer reads (docs/scores.md)
 
 
 @dataclass(frozen=True)
@@ -56,9 +53,8 @@ def measure_locality(epochs: ReferenceEpochs) -> Locality:
     kept = {t: train[t][part] for t, part in parts.items()}
     drawn = {t: _choose(rng, graph.num_nodes(t), part.size) for t, part in parts.items()}
     times = {t: values[parts[t]] for t, values in epochs.seed_time.items()}
-    one = replace(epochs, epochs=epochs.epochs[:1], seed_time=times)
-    seeds = sum(part.size for part in parts.values())
-    return Locality(seeds, *(_count_read(replace(one, train=nodes)) for nodes in (kept, drawn)))
+    read = (replace(epochs, train=nodes, epochs=epochs.epochs[:1], seed_time=times) for nodes in (kept, drawn))
+    return Locality(sum(part.size for part in parts.values()), *map(_count_read, read))
 
 
 def _choose(rng: np.random.Generator, count: int, size: int) -> IntArray:

@@ -117,8 +117,8 @@ class EpochPredictions(Described):
         words = [f"{label}: {'; '.join(self._words(epochs))}" for label, epochs in self.lines()]
         figures = [f"{name}: {disk.speed} ({disk.device})" for name, disk in self.disks.items()]
         share = f"{format_count(self.sampled)} sampled batches; an epoch has {format_count(self.batches)}"
-        notes = [share, str(self.locality)]
-        return [table, *words, *self._target_lines(), *figures, *notes, Plot("Predicted epoch by memory", self.draw)]
+        plot = Plot("Predicted epoch by memory", self.draw)
+        return [table, *words, *self._target_lines(), *figures, share, str(self.locality), plot]
 
     @property
     def _reads_lists(self) -> bool:
