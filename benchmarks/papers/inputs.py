@@ -33,7 +33,7 @@ def local_nodes(count: int, seed: int = _SEED) -> npt.NDArray[np.int64]:
     """Return a hundredth of `count` nodes as training nodes: ten runs of consecutive ids, at random places.
 
     Ids of a web graph follow its addresses, so each run is a site or a part of one. The papers' own training nodes are
-    as local on ogbn-papers100M and MAG240M, where only papers of arXiv have labels; on other graphs they are random.
+    local on ogbn-papers100M and MAG240M, too, where only papers of arXiv have labels; on other graphs they are random.
     """
     size = max(1, count // 100 // _RUNS)
     begins = np.random.default_rng(seed).choice(count // size, min(_RUNS, count // size), replace=False) * size
