@@ -63,6 +63,7 @@ REPORTS = {
     "plan": ("plan", "epochs predicted by `tiering plan`, then measured by the loader; writes docs/plan.md"),
     "papers": ("papers.report", "figures of the papers behind the toolkit made again; writes docs/papers.md"),
     "nvme": ("gpu.nvme", "engine bam on a GPU without drives: commands/s of a drive that a kernel plays"),
+    "locality": ("locality", "hits of scores by how local the training set is; writes a table of docs/scores.md"),
     "scores": ("score_tables", "hit rates of every score; writes docs/scores.md"),
 }
 """By name: the module whose ``main`` makes it, and what it reports."""

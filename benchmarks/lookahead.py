@@ -30,7 +30,7 @@ import numpy as np
 
 from benchmarks.cache_policies import BUFFERED_WINDOWS
 from benchmarks.harness import Sizes
-from benchmarks.pages import describe_machine, markdown, put, show_machine, write_json
+from benchmarks.pages import describe_machine, existing_directory, markdown, put, show_machine, write_json
 from benchmarks.stages import forget, run_limited, run_tiering, write_edges, write_rows
 from tiering import generate_dataset
 from tiering.errors import InputError, TieringError
@@ -370,7 +370,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--sizes", choices=("small", "full"), default="full")
     parser.add_argument("--seconds", type=float, default=10.0, help="of a cell, that are measured")
     parser.add_argument("--data", type=Path, default=REPOSITORY.parent / "shared" / "data", help="where cnr-2000 lies")
-    parser.add_argument("--dir", type=Path, default=Path(), help="directory on the disk to measure")
+    parser.add_argument("--dir", type=existing_directory, default=Path(), help="directory on the disk to measure")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
     parser.add_argument("--docs", type=Path, metavar="DIR", help="write figures and tables of documentation there")
     given = parser.parse_args(argv)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
@@ -18,6 +19,13 @@ from tiering.text.units import format_bytes
 
 _PACKAGES = ("tiering", "numpy", "scipy", "torch", "dgl", "pyarrow")
 _QUERY = ("driver_version", "pcie.link.gen.max", "pcie.link.width.max")
+
+
+def existing_directory(text: str) -> Path:
+    """Return the path of a directory that a command line names; argparse refuses it in one line if there is none."""
+    if not (path := Path(text)).is_dir():
+        raise argparse.ArgumentTypeError(f"expected a directory, found none at {text}; create it or name another")
+    return path
 
 
 def describe_machine(*, gpu: bool = False) -> dict[str, Any]:

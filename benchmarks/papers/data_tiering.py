@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.papers.figures import PAPER, Figure, FigureMaker, Line, Panel, percent
+from benchmarks.papers.figures import PAPER, Claim, Figure, FigureMaker, Line, Panel, percent, side_by_side
 from benchmarks.papers.inputs import Inputs, Sample
 from tiering.evaluation import Evaluation
 from tiering.layout.tiers import parse_capacities
@@ -41,64 +43,70 @@ def curve(result: Evaluation, name: str, points: npt.NDArray[np.float64]) -> lis
 
 def figure_7(inputs: Inputs) -> Figure:
     """Return cumulative reads over the rows in the order of each score, by graph."""
-    points, panels, lowest = np.linspace(0, 100, 41), [], dict.fromkeys(LEAST, 1.0)
-    claims, about = [], []
-    samples = inputs.samples(both=True)
+    points, panels, about = np.linspace(0, 100, 41), [], []
+    lowest: dict[bool, dict[float, float]] = {local: dict.fromkeys(LEAST, 1.0) for local in (False, True)}
+    claims = defaultdict[bool, list[Claim]](list)
+    samples = inputs.samples(both=True, local=True)
     for sample in samples:
         how = SamplingOptions(FANOUTS, batch_size=sample.batch_size)
         result = inputs.judge(sample, how, SCORES, list(LEAST))
         lines = [Line(name, points.tolist(), curve(result, name, points)) for name in (*SCORES, "oracle")]
-        panels.append(Panel(sample.name, "rows by score, %", "reads, cumulative, %", lines))
+        panels.append(Panel(sample.title, "rows by score, %", "reads, cumulative, %", lines))
+        least = lowest[sample.local]
         for at, share in enumerate(LEAST):
-            lowest[share] = min(lowest[share], *(result.hit_rates[name][at] for name in SCORES))
+            least[share] = min(least[share], *(result.hit_rates[name][at] for name in SCORES))
         about.append(sample.label)
-        for name in ("wrpr", "oracle"):
+        for name in ("wrpr", "degree", "oracle"):
             rates = " and ".join(map(percent, result.hit_rates[name]))
-            claims.append((f"{sample.name}: hits of {name}, hottest 10 % and 25 %", "-", rates))
-    edges = ", ".join(f"{sample.name} {percent(edges_at_hottest(sample, 0.01))}" for sample in samples)
-    head = [
-        (f"hits of the hottest {percent(share)}, any score and graph", f"at least {percent(paper)}",
-         f"at least {percent(lowest[share])}") for share, paper in LEAST.items()
-    ]  # fmt: skip
+            claims[sample.local].append((f"{sample.name}: hits of {name}, hottest 10 % and 25 %", "-", rates))
+    whole = [sample for sample in samples if not sample.local]
+    edges = ", ".join(f"{sample.name} {percent(edges_at_hottest(sample, 0.01))}" for sample in whole)
+    for local, least in lowest.items():
+        claims[local][:0] = [
+            (f"hits of the hottest {percent(share)}, any score and graph", f"at least {percent(paper)}",
+             f"at least {percent(least[share])}") for share, paper in LEAST.items()
+        ]  # fmt: skip
     theirs = ", ".join(f"{name} {percent(value)}" for name, value in EDGES_AT_1.items())
-    head.append(("edges at the hottest 1 % of the nodes", theirs, edges))
+    claims[False].insert(len(LEAST), ("edges at the hottest 1 % of the nodes", theirs, edges))
     setting = (
         "Both directions of each edge, as the paper's numbers of edges say; fanouts 12,12,12, batches of 256 (32 on "
         f"the small graphs), seed 0, three unseen epochs; {'; '.join(about)}."
     )
-    return Figure("Access frequency by score (figure 7, section 5.2)", setting, panels, [*head, *claims])
+    together = side_by_side(claims[False], claims[True])
+    return Figure("Access frequency by score (figure 7, section 5.2)", setting, panels, together)
 
 
 def figure_9(inputs: Inputs) -> Figure:
     """Return the same for two to five hops on one graph, by score."""
-    sample, points, names = inputs.web(both=True), np.linspace(0, 100, 41), ("wrpr", "degree")
-    lines: dict[str, list[Line]] = {name: [] for name in names}
-    deep: dict[str, float] = {}
-    for hops in (2, 3, 4, 5):
-        how = SamplingOptions([10] * hops, batch_size=sample.batch_size)
-        result = inputs.judge(sample, how, {name: SCORES[name] for name in names}, [0.1])
+    samples = [inputs.web(both=True, local=local) for local in (False, True)]
+    points, names = np.linspace(0, 100, 41), ("wrpr", "degree")
+    panels, claims = [], []
+    for sample in samples:
+        lines: dict[str, list[Line]] = {name: [] for name in names}
+        for hops in (2, 3, 4, 5):
+            how = SamplingOptions([10] * hops, batch_size=sample.batch_size)
+            result = inputs.judge(sample, how, {name: SCORES[name] for name in names}, [0.1])
+            for name in names:
+                lines[name].append(Line(",".join(["10"] * hops), points.tolist(), curve(result, name, points)))
         for name in names:
-            label = ",".join(["10"] * hops)
-            lines[name].append(Line(label, points.tolist(), curve(result, name, points)))
-            deep[name] = result.hit_rates[name][0]
-    for name in names:
-        lines[name].append(Line("10,10,10,10,10", [10.0], [100 * DEEP_AT_10[name]], PAPER))
-    panels = [Panel(name, "rows by score, %", "reads, cumulative, %", lines[name]) for name in names]
-    claims = [
-        (f"`{name}`: hits of the hottest 10 %, five hops", percent(DEEP_AT_10[name]), percent(deep[name]))
-        for name in names
-    ]
+            lines[name].append(Line("10,10,10,10,10", [10.0], [100 * DEEP_AT_10[name]], PAPER))
+            title = f"{name}, local" if sample.local else name
+            panels.append(Panel(title, "rows by score, %", "reads, cumulative, %", lines[name]))
+        deep = {name: percent(result.hit_rates[name][0]) for name in names}
+        what = "hits of the hottest 10 %, five hops"
+        claims.append([(f"`{name}`: {what}", percent(DEEP_AT_10[name]), deep[name]) for name in names])
     setting = (
-        f"{sample.label}, both directions, batches of {sample.batch_size}, seed 0, three unseen epochs; the star is "
-        "ogbn-papers100M in the paper."
+        f"{'; '.join(sample.label for sample in samples)}; both directions, batches of 256, seed 0, three unseen "
+        "epochs; the star is ogbn-papers100M in the paper."
     )
-    return Figure("Deeper sampling (figure 9)", setting, panels, claims)
+    return Figure("Deeper sampling (figure 9)", setting, panels, side_by_side(*claims))
 
 
 def figure_10(inputs: Inputs) -> Figure:
     """Return the bytes over the host link against the fraction of the rows on the GPU, from one plan each."""
-    fractions, lines, claims, about = (0, 5, 10, 15, 20, 25), [], [], []
-    for sample in inputs.samples("cnr-2000", "rmat", both=True):
+    fractions, lines, about = (0, 5, 10, 15, 20, 25), [], []
+    claims = defaultdict[bool, list[Claim]](list)
+    for sample in inputs.samples("cnr-2000", "rmat", both=True, local=True):
         how = SamplingOptions(FANOUTS, batch_size=sample.batch_size)
         moved = []
         for percentage in fractions:
@@ -106,18 +114,20 @@ def figure_10(inputs: Inputs) -> Figure:
             result = inputs.judge(sample, how, {"wrpr": SCORES["wrpr"]}, [0.1], tiers=plan, row_bytes=ROW_BYTES)
             moved.append((result.tiers or {})["wrpr"].moved()["host_link"])
         left = [100 * nbytes / moved[0] for nbytes in moved]
-        lines.append(Line(sample.name, list(fractions), left))
+        lines.append(Line(sample.title, list(fractions), left))
         about.append(f"{sample.label}: {moved[0] / 1e6:,.0f} MB an epoch without")
         for percentage, paper in ((10, " to ".join(map(percent, LESS_AT_10))), (25, percent(LESS_AT_25))):
             less = percent(1 - left[fractions.index(percentage)] / 100)
-            claims.append((f"{sample.name}: less traffic with the hottest {percentage} % on the GPU", paper, less))
+            what = f"{sample.name}: less traffic with the hottest {percentage} % on the GPU"
+            claims[sample.local].append((what, paper, less))
     paper_line = Line("ogbn-papers100M", [25.0], [100 * (1 - LESS_AT_25)], PAPER)
     panel = Panel("host link", "rows on the GPU, %", "bytes, % of those without", [*lines, paper_line])
     setting = (
         f"`wrpr`, both directions, fanouts 12,12,12, rows of {ROW_BYTES} B, batches of 256, seed 0, three unseen "
         f"epochs; {'; '.join(about)}."
     )
-    return Figure("Traffic against the hot fraction (figure 10)", setting, [panel], claims)
+    together = side_by_side(claims[False], claims[True])
+    return Figure("Traffic against the hot fraction (figure 10)", setting, [panel], together)
 
 
 FIGURES: dict[str, FigureMaker] = {

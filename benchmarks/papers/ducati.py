@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.papers.figures import PAPER, Figure, FigureMaker, Line, Panel, percent
+from benchmarks.papers.figures import PAPER, Claim, Figure, FigureMaker, Line, Panel, percent, side_by_side
 from benchmarks.papers.inputs import Inputs, Sample
 from tiering import pipeline
 from tiering.layout.adjacency_cache import plan_split
@@ -94,8 +95,9 @@ def concentration(reads: Floats, sizes: npt.NDArray[np.int64], fractions: Floats
 
 def figure_concentration(inputs: Inputs) -> Figure:
     """Return the fraction of the accesses that the hottest bytes of lists, and of rows, serve."""
-    fractions, panels, claims, about = np.geomspace(0.001, 1, 25), [], list[tuple[str, str, str]](), []
-    for sample in inputs.samples("cnr-2000", "rmat"):
+    fractions, panels, about = np.geomspace(0.001, 1, 25), [], []
+    claims = defaultdict[bool, list[Claim]](list)
+    for sample in inputs.samples("cnr-2000", "rmat", local=True):
         both = dual(inputs, sample, LARGE, 128)
         _, sizes = both.entries()
         _, list_reads = both.lists.benefit(AccessCosts(), 0, both.lists.columns)
@@ -106,20 +108,22 @@ def figure_concentration(inputs: Inputs) -> Figure:
             *served, ours = (100 * x for x in concentration(reads, own, np.append(fractions, at)))
             lines += [Line(name, (100 * fractions).tolist(), served), Line(name, [100 * at], [100 * paper], PAPER)]
             what = f"{sample.name}: accesses of {name} served by {100 * at:.1f} % of their bytes"
-            claims.append((what, percent(paper), f"{ours:.0f} %"))
-        panels.append(Panel(sample.name, "bytes, %", "accesses, %", lines, log="x"))
+            claims[sample.local].append((what, percent(paper), f"{ours:.0f} %"))
+        panels.append(Panel(sample.title, "bytes, %", "accesses, %", lines, log="x"))
         about.append(sample.label)
     setting = (
         f"Reads expected by `hybrid`, fanouts 15,10,5, batches of 256, rows of 512 B, lists with 8 B of places; stars: "
         f"ogbn-papers100M in the paper; {'; '.join(about)}."
     )
-    return Figure("Concentration of lists and rows (section VII.A)", setting, panels, claims)
+    together = side_by_side(claims[False], claims[True])
+    return Figure("Concentration of lists and rows (section VII.A)", setting, panels, together)
 
 
 def figure_18(inputs: Inputs) -> Figure:
     """Return predicted seconds of an iteration's accesses by the budget: rows alone, both, and entries one by one."""
-    shares, panels, claims, about = np.array([0, 0.3, 1, 2, 5, 10, 20, 40, 60]), [], list[tuple[str, str, str]](), []
-    for sample in inputs.samples("cnr-2000", "rmat"):
+    shares, panels, about = np.array([0, 0.3, 1, 2, 5, 10, 20, 40, 60]), [], []
+    claims = defaultdict[bool, list[Claim]](list)
+    for sample in inputs.samples("cnr-2000", "rmat", local=True):
         both = dual(inputs, sample, LARGE, 128)
         budgets = [int(share * both.bytes / 100) for share in shares]
         micro, whole = 1e6 / both.batches, both.seconds
@@ -129,19 +133,22 @@ def figure_18(inputs: Inputs) -> Figure:
             "entries one by one": [whole - saved for saved in knapsack(*both.entries(), budgets)],
         }
         lines = [Line(name, shares.tolist(), [micro * x for x in left]) for name, left in ways.items()]
-        panels.append(Panel(sample.name, "memory, % of lists and rows", "µs an iteration, predicted", lines))
+        panels.append(Panel(sample.title, "memory, % of lists and rows", "µs an iteration, predicted", lines))
         at = int(np.argmax(shares == 5))
         gone = [100 * (1 - left[at] / whole) for left in list(ways.values())[:2]]
-        claims.append((f"{sample.name}: predicted time saved with 5 %: rows alone, lists and rows", "-",
-                       f"{gone[0]:.0f} % and {gone[1]:.0f} %"))  # fmt: skip
         last = 100 * ways["rows alone"][-1] / whole
-        claims.append((f"{sample.name}: left of the time when a cache of rows gains no more", "-", f"{last:.0f} %"))
+        claims[sample.local] += [
+            (f"{sample.name}: predicted time saved with 5 %: rows alone, lists and rows", "-",
+             f"{gone[0]:.0f} % and {gone[1]:.0f} %"),
+            (f"{sample.name}: left of the time when a cache of rows gains no more", "-", f"{last:.0f} %"),
+        ]  # fmt: skip
         about.append(sample.label)
     setting = (
         "Accesses alone, by the assumed costs of a PCIe 4.0 link (docs/adjacency-cache.md): no computing, no model; "
         f"`hybrid`, fanouts 15,10,5, batches of 256, rows of 512 B; {'; '.join(about)}."
     )
-    return Figure("Time by the size of the cache (figure 18)", setting, panels, claims)
+    together = side_by_side(claims[False], claims[True])
+    return Figure("Time by the size of the cache (figure 18)", setting, panels, together)
 
 
 def table_8(inputs: Inputs) -> Figure:

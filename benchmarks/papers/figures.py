@@ -21,6 +21,7 @@ _PANEL, _WIDEST = (3.0, 2.7), 4
 _DPI, _SHADES = 100, 48
 
 Values: TypeAlias = "Sequence[float] | Sequence[str]"
+Claim: TypeAlias = "tuple[str, ...]"
 
 
 @dataclass(frozen=True)
@@ -48,13 +49,14 @@ class Panel:
 class Figure:
     """A figure: the setting in a sentence, panels, and what the paper says next to what is measured here.
 
-    An entry of `claims` has what is compared, the paper's number and ours, as text.
+    An entry of `claims` has what is compared, the paper's number and ours, as text; where the figure has a second,
+    local training set, also the number with that set (`side_by_side`).
     """
 
     title: str
     setting: str
     panels: Sequence[Panel]
-    claims: Sequence[tuple[str, str, str]]
+    claims: Sequence[Claim]
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Figure:
@@ -62,8 +64,7 @@ class Figure:
         panels = [
             Panel(**{**panel, "lines": [Line(**line) for line in panel["lines"]]}) for panel in document["panels"]
         ]
-        claims = [(what, paper, ours) for what, paper, ours in document["claims"]]
-        return cls(document["title"], document["setting"], panels, claims)
+        return cls(document["title"], document["setting"], panels, [tuple(claim) for claim in document["claims"]])
 
     def to_json(self) -> dict[str, Any]:
         """Return the figure as JSON holds it, numbers to five digits."""
@@ -71,7 +72,8 @@ class Figure:
 
     def table(self) -> str:
         """Return the paper's numbers and ours in Markdown."""
-        return markdown(["", "paper", "here"], [list(claim) for claim in self.claims], left=1)
+        heads = ["", "paper", "here", "here, local training nodes"][: max(map(len, self.claims), default=3)]
+        return markdown(heads, [[*claim, *["-"] * (len(heads) - len(claim))] for claim in self.claims], left=1)
 
 
 FigureMaker: TypeAlias = Callable[[Inputs], Figure]
@@ -83,6 +85,12 @@ def _rounded(panel: dict[str, Any]) -> dict[str, Any]:
         return [value if isinstance(value, str) else float(f"{float(value):.5g}") for value in values]
 
     return {**panel, "lines": [{**line, "x": short(line["x"]), "y": short(line["y"])} for line in panel["lines"]]}
+
+
+def side_by_side(uniform: Sequence[Claim], local: Sequence[Claim]) -> list[Claim]:
+    """Return the claims with uniform training nodes, and behind each the number of that with local training nodes."""
+    ours = {claim[0]: claim[2] for claim in local}
+    return [(*claim, ours[claim[0]]) if claim[0] in ours else claim for claim in uniform]
 
 
 def percent(fraction: float, digits: int = 0) -> str:

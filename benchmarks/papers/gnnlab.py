@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.papers.figures import PAPER, Figure, FigureMaker, Line, Panel, percent
-from benchmarks.papers.inputs import Inputs, Sample, epoch_counts
+from benchmarks.papers.figures import PAPER, Claim, Figure, FigureMaker, Line, Panel, percent, side_by_side
+from benchmarks.papers.inputs import POWER_LAW, Inputs, Sample, epoch_counts
 from tiering.evaluation import ORACLE, Evaluation
 from tiering.sampling import SamplingOptions
 
@@ -51,72 +52,78 @@ def served(result: Evaluation, name: str, shares: npt.NDArray[np.float64]) -> li
 
 def figure_16(inputs: Inputs) -> Figure:
     """Return hits with 10 % of the rows cached: policies by samplers, a panel for each graph."""
-    panels, about, over = [], [], list[float]()
-    of_best = {name: list[float]() for name in POLICIES if name.startswith("PreSC")}
-    for sample in inputs.samples():
+    panels, about, over = [], [], defaultdict[bool, list[float]](list)
+    of_best = defaultdict[bool, dict[str, list[float]]](lambda: {n: [] for n in POLICIES if n.startswith("PreSC")})
+    for sample in inputs.samples(local=True):
         rates: dict[str, list[float]] = {name: [] for name in (*POLICIES, ORACLE)}
         for sampler in SAMPLERS:
             result = inputs.judge(sample, options(sample, sampler), POLICIES, [0.1])
             for name, hits in rates.items():
                 hits.append(result.hit_rates[name][0])
-            over.append(rates["PreSC#1"][-1] / rates["degree"][-1])
-            for name, parts in of_best.items():
+            over[sample.local].append(rates["PreSC#1"][-1] / rates["degree"][-1])
+            for name, parts in of_best[sample.local].items():
                 parts.append(rates[name][-1] / rates[ORACLE][-1])
         lines = [Line("optimal" if n == ORACLE else n, list(SAMPLERS), [100 * r for r in y]) for n, y in rates.items()]
-        panels.append(Panel(sample.name, "", "hits, %", lines))
+        panels.append(Panel(sample.title, "", "hits, %", lines))
         about.append(sample.label)
-    claims = [
-        ("PreSC#1 over degree: mean and largest", " and ".join(f"{x:.1f}" for x in OVER_DEGREE),
-         f"{np.mean(over):.1f} and {max(over):.1f}"),
-        *((f"{name}: fraction of the optimum's hits, mean and least", "close to 1",
-           f"{np.mean(parts):.2f} and {min(parts):.2f}") for name, parts in of_best.items()),
+    claims: list[list[Claim]] = [
+        [("PreSC#1 over degree: mean and largest", " and ".join(f"{x:.1f}" for x in OVER_DEGREE),
+          f"{np.mean(over[local]):.1f} and {max(over[local]):.1f}"),
+         *((f"{name}: fraction of the optimum's hits, mean and least", "close to 1",
+            f"{np.mean(parts):.2f} and {min(parts):.2f}") for name, parts in of_best[local].items())]
+        for local in (False, True)
     ]  # fmt: skip
     setting = (
         "10 % of the rows cached; hops: fanouts 15,10,5, walks: 5 neighbours of 4 walks of 3 steps, three times; "
         f"batches of 256 (32 on the small graphs), seed 0, judged on three unseen epochs; {'; '.join(about)}."
     )
-    return Figure("Caching policies by sampler and graph (figure 16)", setting, panels, claims)
+    return Figure("Caching policies by sampler and graph (figure 16)", setting, panels, side_by_side(*claims))
 
 
 def figure_15(inputs: Inputs) -> Figure:
     """Return hits by the fraction cached for two samplers, and bytes moved by the width of rows."""
     shares, dims = np.array([1, 2, 5, 10, 15, 20, 25, 30]) / 100, np.arange(100, 1000, 200)
-    cases = (("rmat", "3-hop weighted"), ("cnr-2000", "3-hop random"))
-    panels, claims, about = [], list[tuple[str, str, str]](), []
-    for graph, sampler in cases:
-        for sample in inputs.samples(graph):
-            result = inputs.judge(sample, options(sample, sampler), POLICIES, [0.05])
-            lines = [
-                Line(
-                    "optimal" if name == ORACLE else name,
-                    (100 * shares).tolist(),
-                    [100 * x for x in served(result, name, shares)],
-                )
-                for name in (*POLICIES, ORACLE)
-            ]
-            if sampler == "3-hop random":
-                lines += [Line(n, [5.0], [100 * x], PAPER) for n, x in AT_5.items()]
-            panels.append(Panel(f"{sample.name}, {sampler}", "rows cached, %", "hits, %", lines))
-            claims += [
-                (f"{sample.name}, {sampler}: hits of {name} with 5 %",
-                 ("" if name == "PreSC#1" else "below ") + percent(paper) if sampler == "3-hop random" else "-",
-                 percent(result.hit_rates[name][0])) for name, paper in AT_5.items()
-            ]  # fmt: skip
-            about.append(sample.label)
-    rows = result.accesses / result.batches
-    moved = {
-        n: (1 - np.array(served(result, n, CACHED * 128 / dims))) * rows * 4 * dims / 1e6
-        for n in ("random", "degree", "PreSC#1")
-    }
-    panels.append(Panel(f"{sample.name}, fixed cache", "feature dimension", "MB moved a batch",
-                        [Line(name, dims.tolist(), y.tolist()) for name, y in moved.items()]))  # fmt: skip
-    ratios = ", ".join(f"{name} {moved[name][-1] / moved['PreSC#1'][-1]:.1f}" for name in ("random", "degree"))
-    claims.append((f"{sample.name}: bytes moved at dimension 900 over PreSC#1", f"nearly {MOVED_AT_900:g}", ratios))
+    papers100m = "3-hop random"
+    cases = [(inputs.sample(POWER_LAW), "3-hop weighted")]
+    cases += [(inputs.web(local=local), papers100m) for local in (False, True)]
+    panels, claims, about = [], defaultdict[bool, list[Claim]](list), []
+    for sample, sampler in cases:
+        result = inputs.judge(sample, options(sample, sampler), POLICIES, [0.05])
+        lines = [
+            Line(
+                "optimal" if name == ORACLE else name,
+                (100 * shares).tolist(),
+                [100 * x for x in served(result, name, shares)],
+            )
+            for name in (*POLICIES, ORACLE)
+        ]
+        if sampler == papers100m:
+            lines += [Line(n, [5.0], [100 * x], PAPER) for n, x in AT_5.items()]
+        panels.append(Panel(f"{sample.title}, {sampler}", "rows cached, %", "hits, %", lines))
+        claims[sample.local] += [
+            (f"{sample.name}, {sampler}: hits of {name} with 5 %",
+             ("" if name == "PreSC#1" else "below ") + percent(paper) if sampler == papers100m else "-",
+             percent(result.hit_rates[name][0])) for name, paper in AT_5.items()
+        ]  # fmt: skip
+        about.append(sample.label)
+        if sampler != papers100m:
+            continue
+        rows = result.accesses / result.batches
+        moved = {
+            n: (1 - np.array(served(result, n, CACHED * 128 / dims))) * rows * 4 * dims / 1e6
+            for n in ("random", "degree", "PreSC#1")
+        }
+        panels.append(Panel(f"{sample.title}, fixed cache", "feature dimension", "MB moved a batch",
+                            [Line(name, dims.tolist(), y.tolist()) for name, y in moved.items()]))  # fmt: skip
+        ratios = ", ".join(f"{name} {moved[name][-1] / moved['PreSC#1'][-1]:.1f}" for name in ("random", "degree"))
+        what = f"{sample.name}: bytes moved at dimension 900 over PreSC#1"
+        claims[sample.local].append((what, f"nearly {MOVED_AT_900:g}", ratios))
     setting = (
         f"Batches of 256, seed 0, judged on three unseen epochs; the fixed cache holds {percent(CACHED, 1)} of "
         f"the rows of 128 float32, as 5 GB of ogbn-papers100M; stars: that graph in the paper; {'; '.join(about)}."
     )
-    return Figure("Hits by the fraction cached (figure 15)", setting, panels, claims)
+    together = side_by_side(claims[False], claims[True])
+    return Figure("Hits by the fraction cached (figure 15)", setting, panels, together)
 
 
 def similarity(first: npt.NDArray[np.int64], second: npt.NDArray[np.int64], top: float = 0.1) -> float:
@@ -131,15 +138,16 @@ def _ends(shares: Sequence[float]) -> str:
 
 def table_4(inputs: Inputs) -> Figure:
     """Return the similarity of two epochs by sampler and graph."""
-    samples = inputs.samples()
+    samples = inputs.samples(local=True)
     found = {
         name: [similarity(epoch_counts(s, options(s, name), 0), epoch_counts(s, options(s, name), 1)) for s in samples]
         for name in SAMPLERS
     }
-    names = [sample.name for sample in samples]
+    names = [sample.title for sample in samples]
     lines = [Line(sampler, names, [100 * share for share in shares]) for sampler, shares in found.items()]
     claims = [
-        (f"{name}: least and largest similarity", _ends(SIMILAR[name]), _ends(own)) for name, own in found.items()
+        (f"{name}: least and largest similarity", _ends(SIMILAR[name]), _ends(own[:-1]), percent(own[-1]))
+        for name, own in found.items()
     ]
     setting = (
         "The fraction of the second epoch's reads of its hottest 10 % of the rows that the first epoch makes as well "

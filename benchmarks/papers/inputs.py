@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,22 +26,45 @@ GRAPHS = (WEB, POWER_LAW, CITATIONS, SOCIAL)
 _SMALL, _LARGE = 12, 20
 """Scales of the generated graph: 2**scale nodes, 12 times as many edges."""
 _SEED = 0
+_RUNS = 10
+
+
+def local_nodes(count: int, seed: int = _SEED) -> npt.NDArray[np.int64]:
+    """Return a hundredth of `count` nodes as training nodes: ten runs of consecutive ids, at random places.
+
+    Ids of a web graph follow its addresses, so each run is a site or a part of one. The papers' own training nodes are
+    local on ogbn-papers100M and MAG240M, too, where only papers of arXiv have labels; on other graphs they are random.
+    """
+    size = max(1, count // 100 // _RUNS)
+    begins = np.random.default_rng(seed).choice(count // size, min(_RUNS, count // size), replace=False) * size
+    return np.asarray((np.sort(begins)[:, None] + np.arange(size)).ravel(), np.int64)
 
 
 @dataclass(frozen=True)
 class Sample:
-    """A graph of one node type with weights of its edges, its training nodes, and the batch size used on it."""
+    """A graph of one node type with weights of its edges, its training nodes, and the batch size used on it.
+
+    `local`: the training nodes are those of `local_nodes`.
+    """
 
     name: str
     graph: Graph
     train: npt.NDArray[np.int64]
     batch_size: int
+    local: bool = False
+
+    @property
+    def title(self) -> str:
+        """The name, and whether the training nodes are local."""
+        return f"{self.name}, local" if self.local else self.name
 
     @property
     def label(self) -> str:
         """The graph in a few words."""
-        nodes, edges = self.graph.num_nodes(), self.graph.num_edges()
-        return f"{self.name} ({nodes:,} nodes, {edges:,} edges, {self.train.size:,} training nodes)"
+        nodes, edges, train = self.graph.num_nodes(), self.graph.num_edges(), f"{self.train.size:,} training nodes"
+        if self.local:
+            return f"{self.title}: {train} in {_RUNS} runs of consecutive ids"
+        return f"{self.name} ({nodes:,} nodes, {edges:,} edges, {train})"
 
     @property
     def node_type(self) -> str:
@@ -62,10 +85,13 @@ class Inputs:
     seconds: float = 1.0
     _samples: dict[tuple[str, bool], Sample] = field(default_factory=dict)
 
-    def samples(self, *names: str, both: bool = False) -> list[Sample]:
-        """Return the graphs of these names that are there, the generated one always."""
+    def samples(self, *names: str, both: bool = False, local: bool = False) -> list[Sample]:
+        """Return the graphs of these names that are there, the generated one always.
+
+        With `local` the web graph follows once more, with local training nodes.
+        """
         there = [name for name in names or GRAPHS if name == POWER_LAW or (self.data / name).is_dir()]
-        return [self.sample(name, both) for name in there]
+        return [*(self.sample(name, both) for name in there), *([self.web(both, local)] if local else [])]
 
     def sample(self, name: str, both: bool = False) -> Sample:
         """Return a graph, with `both` directions of each edge if asked for; `MissingError` if it is not there.
@@ -77,9 +103,10 @@ class Inputs:
             self._samples[name, both] = self._import(name, both)
         return self._samples[name, both]
 
-    def web(self, both: bool = False) -> Sample:
-        """Return the web graph, or the generated graph where it is not there."""
-        return self.sample(WEB if (self.data / WEB).is_dir() else POWER_LAW, both)
+    def web(self, both: bool = False, local: bool = False) -> Sample:
+        """Return the web graph, or the generated graph where it is not there, perhaps with local training nodes."""
+        sample = self.sample(WEB if (self.data / WEB).is_dir() else POWER_LAW, both)
+        return replace(sample, train=local_nodes(sample.graph.num_nodes()), local=True) if local else sample
 
     def _import(self, name: str, both: bool) -> Sample:
         place = self.work / f"{name}-{both}-data"

@@ -16,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from benchmarks.pages import describe_machine, put, show_machine
+from benchmarks.pages import describe_machine, existing_directory, put, show_machine
 from benchmarks.papers.figures import Figure, FigureMaker, save
 from benchmarks.papers.inputs import Inputs
 from tiering.errors import MissingError, TieringError
@@ -87,9 +87,12 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks papers", description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"papers or figures: {', '.join(PAPERS)}")
     parser.add_argument("--data", type=Path, default=REPOSITORY.parent / "shared" / "data", help="where graphs lie")
-    parser.add_argument("--dir", type=Path, default=Path(), help="on the disk to measure; graphs are made there, too")
+    place = "on the disk to measure; graphs are made there, too"
+    parser.add_argument("--dir", type=existing_directory, default=Path(), help=place)
     parser.add_argument("--pictures", type=Path, default=REPOSITORY / "build" / "papers", help="default: build/papers")
-    parser.add_argument("--docs", type=Path, help="write papers.md, its pictures and benchmarks/papers.json there")
+    parser.add_argument(
+        "--docs", type=existing_directory, help="write papers.md, its pictures and benchmarks/papers.json there"
+    )
     parser.add_argument("--seconds", type=float, default=1.0, help="length of a measurement")
     parser.add_argument("--small", action="store_true", help="a generated graph of 4,096 nodes")
     asked = parser.parse_args(argv)

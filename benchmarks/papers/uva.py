@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from benchmarks.papers.figures import PAPER, Figure, FigureMaker, Line, Panel
+from benchmarks.papers.figures import PAPER, Figure, FigureMaker, Line, Panel, percent
 from benchmarks.papers.inputs import Inputs
 
 LINE, SECTOR, WARP, HEADER = 128, 32, 32, 16
@@ -19,6 +19,12 @@ EXAMPLE = (480, 8, 5)
 """Bytes of a row whose second stands off the lines: requests without and with the shift (figure 6)."""
 EFFICIENCY = {"aligned": (0.951, 0.951), "naive": (0.78, 0.82), "shifted": (0.88, 0.93)}
 """Fraction of a copy's 25.8 GB/s, from and to over rows of 1028 to 1044 B; aligned rows of 1024 B (section V.E)."""
+GPU_SMS, GPU_THREADS, MOST_REQUESTS = 82, 1536, 768
+"""An RTX 3090's multiprocessors, threads of each, and read requests that PCIe 4.0 keeps in flight (table I)."""
+COPY_BYTES, ROUND_TRIP = 25.8 * 2**30, 1.5e-6
+"""Bytes per second of a copy (25.8 GB/s; the paper's 324.6 requests come of GiB), and seconds of a request."""
+SMS_SHARE = (0.082, 0.195)
+"""Fraction of the GPU for requests of 128 B, and for as many requests as there may be."""
 _ROWS = 32
 """Rows after which every alignment has come: a row's length is a multiple of 4 B."""
 
@@ -95,4 +101,36 @@ def figure_8(_: Inputs) -> Figure:
     return Figure("Aligned reads of host memory (figures 6 and 8)", setting, panels, claims)
 
 
-FIGURES: dict[str, FigureMaker] = {"uva-8": figure_8}
+def multiprocessors(bytes_per_request: float) -> float:
+    """Return the multiprocessors whose warps, a request each, keep the link busy: by Little's law, up to its limit."""
+    wanted = COPY_BYTES * ROUND_TRIP / bytes_per_request
+    return min(wanted, MOST_REQUESTS) / (GPU_THREADS // WARP)
+
+
+def figure_sms(_: Inputs) -> Figure:
+    """Return the multiprocessors that saturate the link by the bytes of a row, without and with the shift."""
+    sizes = tuple(range(1024, 2052, 28))
+    lines = []
+    for name in ("naive", "shifted"):
+        per_request = [size / mean_requests(size, name == "shifted")[0] for size in sizes]
+        lines.append(Line(name, sizes, [multiprocessors(nbytes) for nbytes in per_request]))
+    tenth = GPU_SMS // 10
+    lines.append(Line('max_sms="auto"', [sizes[0], sizes[-1]], [tenth, tenth]))
+    bounds = [sms / GPU_SMS for sms in (multiprocessors(LINE), MOST_REQUESTS / (GPU_THREADS // WARP))]
+    claims = [
+        ("requests of 128 B in flight for 25.8 GB/s", "324.6", f"{COPY_BYTES * ROUND_TRIP / LINE:.1f}"),
+        ("multiprocessors for requests of 128 B, and for all requests of the link",
+         *(" and ".join(percent(share, 1) for share in shares) for shares in (SMS_SHARE, bounds))),
+        ("rows of 1 to 2 KiB: most multiprocessors, naive and shifted", "-",
+         " and ".join(f"{max(line.y):.1f}" for line in lines[:2])),
+        ('multiprocessors by `max_sms="auto"`', "-", f"{tenth} ({percent(tenth / GPU_SMS, 1)})"),
+    ]  # fmt: skip
+    setting = (
+        f"Calculated for an RTX 3090: {GPU_SMS} multiprocessors of {GPU_THREADS // WARP} warps, each with one request; "
+        f"round trip 1.5 µs, at most {MOST_REQUESTS} requests. No graph and no seed."
+    )
+    panel = Panel("multiprocessors that saturate the link", "bytes of a row", "multiprocessors", lines)
+    return Figure("Multiprocessors for reading (section III.C)", setting, [panel], claims)
+
+
+FIGURES: dict[str, FigureMaker] = {"uva-8": figure_8, "uva-sms": figure_sms}

@@ -10,11 +10,13 @@ from importlib import import_module
 import numpy as np
 import plain_reading as plain
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from benchmarks.__main__ import main
 from benchmarks.papers import data_tiering, ducati, gids, gnndrive, gnnlab, helios, report, uva
-from benchmarks.papers.figures import PAPER, Figure, Line, Panel, save
-from benchmarks.papers.inputs import Inputs, epoch_counts, sampled_batches
+from benchmarks.papers.figures import PAPER, Figure, Line, Panel, save, side_by_side
+from benchmarks.papers.inputs import Inputs, epoch_counts, local_nodes, sampled_batches
 from benchmarks.programs import contention
 from tiering.memory import own_memory
 from tiering.sampling import SamplingOptions, make_sampler
@@ -57,6 +59,28 @@ def test_batches_and_counts_are_those_of_the_sampler(sample):
     )
     reads = Counter(node for nodes in batches_of(sample, TWO_HOPS, [1]) for node in nodes)
     assert epoch_counts(sample, TWO_HOPS, 1).tolist() == [reads[node] for node in range(sample.graph.num_nodes())]
+
+
+@given(count=st.integers(1, 10**7), seed=st.integers(0, 9))
+def test_local_nodes_are_runs_of_ids(count, seed):
+    nodes = local_nodes(count, seed)
+    assert nodes[0] >= 0 and nodes[-1] < count and (np.diff(nodes) > 0).all()
+    size = max(1, count // 1000)
+    assert nodes.size == min(10, count // size) * size  # graphs of less than ten nodes train on all
+    ends = np.flatnonzero(np.diff(nodes, prepend=-2, append=count + 2) > 1)
+    assert (np.diff(ends) % size == 0).all()
+
+
+def test_numbers_with_local_training_nodes_stand_next_to_the_others():
+    spread, local = [("a", "1", "2"), ("b", "-", "3")], [("b", "-", "4"), ("c", "-", "5")]
+    claims = side_by_side(spread, local)
+    assert claims == [("a", "1", "2"), ("b", "-", "3", "4")]
+    figure = Figure("t", "s", [], claims)
+    assert figure.table().splitlines() == [
+        "|  | paper | here | here, local training nodes |", "|---|---:|---:|---:|",
+        "| a | 1 | 2 | - |", "| b | - | 3 | 4 |",
+    ]  # fmt: skip
+    assert Figure("t", "s", [], spread).table().splitlines()[0] == "|  | paper | here |"
 
 
 def test_hits_and_traffic_are_those_of_counting_by_hand(inputs, sample):
@@ -161,6 +185,21 @@ def test_requests_of_a_row_lane_by_lane(row_bytes):
     assert [uva.requests(480, 480, shifted)[0] for shifted in (False, True)] == [8, 5]
 
 
+def test_use_of_the_link_by_hand():
+    """Two batches of 6 rows; behind 2 ranks in host memory 4 and 3 are left, of which one of two SSDs has 3 and 2."""
+    batches = [np.array([0, 1, 2, 4, 6, 7]), np.array([0, 1, 1, 3, 5, 6])]
+    used, skew = helios.link_use(batches, 2, 2)
+    assert used == 12 / (6 * 3 + 6 * 2) and skew == 2 * (3 + 2) / 7
+    assert helios.link_use(batches, 100, 8) == (1, 0)  # nothing is left to the SSDs
+
+
+def test_multiprocessors_by_littles_law():
+    assert uva.multiprocessors(128) * 48 == pytest.approx(324.6, abs=0.1)
+    assert uva.multiprocessors(1) == 16
+    lines = uva.figure_sms(None).panels[0].lines
+    assert max(lines[0].y) > max(lines[1].y) > uva.multiprocessors(128)
+
+
 def test_split_memory_of_ducati_and_single_entries(inputs, sample):
     both = ducati.dual(inputs, sample, (5, 3), 16)
     seconds, sizes = both.entries()
@@ -206,10 +245,15 @@ def test_the_command_writes_the_page(repository, tmp_path, capsys):
     asked = ["papers", "uva", "data-tiering-9", "--small", "--data", str(tmp_path / "none"), "--docs", str(tmp_path)]
     assert main([*asked, "--dir", str(tmp_path)]) == 0
     figures = json.loads((tmp_path / "benchmarks" / "papers.json").read_text())["figures"]
-    assert list(figures) == ["data-tiering-9", "uva-8"]
+    assert list(figures) == ["data-tiering-9", "uva-8", "uva-sms"]
     page = (tmp_path / "papers.md").read_text()
     assert all(report.section(name, document) in page for name, document in figures.items())
     assert (tmp_path / "images" / "papers" / "uva-8.png").exists() and "8 and 5" in capsys.readouterr().out
+    for flag in ("--dir", "--docs"):
+        with pytest.raises(SystemExit) as refused:
+            main(["papers", "uva", flag, str(tmp_path / "no")])
+        assert refused.value.code == 2
+        assert f"argument {flag}: expected a directory, found none at {tmp_path / 'no'}" in capsys.readouterr().err
     assert main(["papers", "nobody"]) == 1 and "no paper or figure 'nobody'" in capsys.readouterr().err
 
 

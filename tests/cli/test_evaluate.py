@@ -35,7 +35,7 @@ def test_document(tiering_cli, scored):
     assert set(found) == {
         *("shares", "hit_rates", "intervals", "cached_rows", "num_rows", "num_bytes", "touched_rows", "accesses"),
         *("batches", "rows_per_batch", "types", "tiers", "adjacency", "epochs", "parameters"),
-        "plot",
+        *("locality", "plot"),
     }
     assert found["shares"] == [0.05, 0.25]
     assert list(found["hit_rates"]) == ["degree", "wrpr", "oracle"]

@@ -13,6 +13,7 @@ from judged_graphs import import_graph
 import tiering
 from tiering import generate_dataset, pipeline
 from tiering.errors import BudgetError, FormatError, InputError, MissingError
+from tiering.evaluation.locality import Locality
 from tiering.evaluation.options import PlanOptions, Prices
 from tiering.evaluation.predict import RESIDENT, RUNS, predict
 from tiering.evaluation.predictions import EpochPredictions, PredictedEpoch
@@ -27,6 +28,7 @@ from tiering.text.description import to_text
 
 SPEED = DiskSpeed(100_000, 1e9)
 DISK = Disk("test", SPEED)
+LOCALITY = Locality(100, 300, 900)
 RUN = {"fanouts": [3, 3], "batch_size": 16}
 MIB = 1 << 20
 
@@ -196,7 +198,7 @@ def line(*seconds, disk="test"):
 
 def test_the_knee(tmp_path):
     """Of 100, 30, 20, 10, 0 s at 4 to 20 GiB the second is farthest below the chord; steps of 15 s take the fourth."""
-    plan = EpochPredictions(line(100, 30, 20, 10, 0), 1000, 5, {"test": DISK})
+    plan = EpochPredictions(line(100, 30, 20, 10, 0), 1000, 5, {"test": DISK}, LOCALITY)
     assert plan.knee(plan.epochs) is plan.epochs[1]
     assert "the knee is at 8 GiB: 30 s of I/O an epoch, after 1 min 40 s with 4 GiB" in str(plan.describe())
     steps = replace(plan, step_seconds=0.015)
@@ -212,7 +214,7 @@ def test_the_knee(tmp_path):
 def test_prices(tmp_path):
     file = tmp_path / "prices.toml"
     file.write_text('currency = "EUR"\nmachine = 1\nmemory_gib = 0.5\n[disk]\ntest = 3\n')
-    plan = EpochPredictions(line(1800), 10, 5, {"test": replace(DISK, drives=2)}, prices=Prices.read(file))
+    plan = EpochPredictions(line(1800), 10, 5, {"test": replace(DISK, drives=2)}, LOCALITY, prices=Prices.read(file))
     assert plan.epoch_cost(plan.epochs[0]) == pytest.approx((1 + 4 * 0.5 + 2 * 3) / 2)  # half an hour
     assert plan.to_json()["epochs"][0]["cost"] == plan.epoch_cost(plan.epochs[0])
     with pytest.raises(InputError, match=r"prices\.toml: expected a price of 2xhdd in \[disk\], found only test"):

@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tiering import pipeline
+from tiering import generate_dataset, pipeline
 from tiering.errors import InputError, MissingError
 from tiering.formats.dataset import Dataset, EdgeData, NodeData
 from tiering.formats.features import FeatureTable
 from tiering.graph.build import build_graph
-from tiering.scores.hybrid import FIRST_BIN, GROWTH, UNSEEN, shrink
+from tiering.scores import hybrid
+from tiering.scores.hybrid import FIRST_BIN, GROWTH, UNSEEN, round_prior, shrink
 from tiering.scores.plan import adjacency_bytes, plan_score, score_graph
 
 WRITES, CITES, SHOWS = ("author", "writes", "paper"), ("paper", "cites", "paper"), ("paper", "in", "venue")
@@ -36,6 +37,14 @@ def tree(tmp_path):
         (tmp_path / f"{name}.bin").write_bytes(table.tobytes())
         nodes[name].features = FeatureTable(tmp_path / f"{name}.bin", nodes[name].num_nodes, dim, "float32")
     return build_graph(Dataset("tree", "npy", nodes, edges), tmp_path / "graph")
+
+
+@pytest.fixture(scope="module")
+def generated(tmp_path_factory):
+    """3,000 nodes of four types."""
+    folder = tmp_path_factory.mktemp("generated")
+    generate_dataset(folder / "data", nodes=3000, edges=30_000, dim=4, classes=3, seed=1, hetero=True)
+    return pipeline.import_graph(folder / "data", folder / "graph")
 
 
 def expect(scores, feature, adjacency, **tolerance):
@@ -92,10 +101,10 @@ def test_hybrid_with_a_fixed_weight_by_hand(tree, tmp_path):
         mixed = score_graph(tree, "hybrid", tmp_path / f"h{epochs}", epochs=epochs, **options, **asked)
         for node_type, prior in VIP.items():
             expected = (weight * np.array(prior) + epochs * counted.values(node_type)) / (weight + epochs)
-            np.testing.assert_allclose(mixed.values(node_type), expected, rtol=1e-12)
+            np.testing.assert_allclose(mixed.values(node_type), expected, rtol=2**-24)
         for relation, prior in VIP_READS.items():
             expected = (weight * np.array(prior) + epochs * counted.adjacency(relation)) / (weight + epochs)
-            np.testing.assert_allclose(mixed.adjacency(relation), expected, rtol=1e-12)
+            np.testing.assert_allclose(mixed.adjacency(relation), expected, rtol=2**-24)
 
 
 def test_types_compete_by_accesses_per_byte(tree, tmp_path):
@@ -277,3 +286,33 @@ def test_total_is_kept_and_threads_do_not_matter(epochs):
     np.testing.assert_array_equal(found[0], found[1])
     np.testing.assert_allclose(found[0], found[2], rtol=1e-12)
     np.testing.assert_allclose(found[0].sum(), counts.sum() / epochs, rtol=1e-9)
+
+
+@given(st.lists(st.floats(0, 1e300, allow_subnormal=False), max_size=50))
+def test_priors_keep_24_bits(values):
+    prior = np.array(values, np.float64)
+    rounded = prior.copy()
+    round_prior(rounded)
+    mantissas, exponents = np.frexp(prior)
+    expected = np.ldexp(np.floor(mantissas * 2**24 + 0.5), exponents - 24)  # halves go up
+    np.testing.assert_array_equal(rounded, expected)
+
+
+@pytest.mark.parametrize("options", [{"epochs": 2}, {"epochs": 1}])
+def test_the_last_bits_of_the_prior_decide_nothing(generated, tmp_path, monkeypatch, options):
+    """Another libm gives other last bits of `vip`; the scores are the same to the bit."""
+    asked = {"fanouts": [4, 3], "batch_size": 64, **options}
+    plain, vip = score_graph(generated, "hybrid", tmp_path / "plain", **asked), hybrid.vip
+
+    def other_libm(graph, request):
+        columns, random = vip(graph, request), np.random.default_rng(0)
+        for column in (*columns.feature.values(), *columns.adjacency.values()):
+            column.view(np.int64)[column > 0] += random.integers(-2, 3, np.count_nonzero(column))
+        return columns
+
+    monkeypatch.setattr(hybrid, "vip", other_libm)
+    other = score_graph(generated, "hybrid", tmp_path / "other", **asked)
+    for node_type in generated.node_types:
+        np.testing.assert_array_equal(plain.values(node_type), other.values(node_type))
+    for relation in generated.relations:
+        np.testing.assert_array_equal(plain.adjacency(relation), other.adjacency(relation))

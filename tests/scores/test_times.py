@@ -10,6 +10,7 @@ import pytest
 import tiering
 from cli.main import main
 from tiering.errors import InputError
+from tiering.evaluation import evaluate
 
 NODES, EDGES, HOPS = 60, 400, [-1, -1]
 
@@ -55,6 +56,15 @@ def test_presample_counts_what_seeds_see(made, tmp_path, shards):
     early = tiering.score_graph(graph, tmp_path / "e", "presample", train=seeds, seed_time=at - 20, **ASKED)
     np.testing.assert_array_equal(early.values("node"), np.bincount(seeds, minlength=NODES))
     assert scores.manifest.provenance["inputs"] != early.manifest.provenance["inputs"]
+
+
+def test_the_locality_looks_from_each_seeds_own_time(made):
+    graph, edges, seeds, at = made
+    asked = {"batch_size": 1, "time": "t", "epochs": 1, "train": seeds}
+    for times in (at, at[::-1], at - 20):
+        found = evaluate(graph, {}, HOPS, seed_time=times, **asked).locality
+        assert (found.seeds, found.nodes) == (30, np.count_nonzero(reads_of(edges, seeds, times)))
+    assert found.random_nodes == 30  # nothing is known before the first edge
 
 
 def test_commands_take_files(made, tmp_path, capsys):

@@ -20,7 +20,9 @@ import numpy as np
 from tiering.codecs import AUTO, CODECS, DELIVERED
 from tiering.errors import InputError
 from tiering.evaluation.cache_order import FEATURES, IntArray, RowBytes, Rows, Score, competing_rows
+from tiering.evaluation.counting import ReferenceEpochs
 from tiering.evaluation.list_reads import ListReads
+from tiering.evaluation.locality import measure_locality
 from tiering.evaluation.options import PlanOptions
 from tiering.evaluation.predictions import EpochPredictions, PredictedEpoch
 from tiering.formats.encoded_rows import EncodedTable, encoded_table
@@ -98,9 +100,9 @@ def predict(
 
     Notes
     -----
-    Cost: `RUNS` samples of batches, as `SHARE` and `LEAST_BATCHES` say, and some ten
-    simulations of a sample for each prediction. Memory: 8 bytes per row where rows are ordered by `scores`, one batch
-    per thread, and 8 bytes per row of the sampled batches (above a GiB of one row in eight).
+    Cost: `RUNS` samples of batches, as `SHARE` and `LEAST_BATCHES` say, the locality's (`measure_locality`), and some
+    ten simulations of a sample for each prediction. Memory: 8 bytes per row where rows are ordered by `scores`, one
+    batch per thread, and 8 bytes per row of the sampled batches (above a GiB of one row in eight).
     """
     asked, how = PlanOptions(**options), sampling
     rows = competing_rows(graph, row_bytes)
@@ -116,12 +118,15 @@ def predict(
     stored = [StoredRows.of(graph, rows, dtype, asked.page_bytes) for dtype in asked.dtype]
     budget, batches = parse_memory(memory), -(-sum(ids.size for ids in seeds.values()) // how.batch_size)
     need, each = 56 * rows.size if scores is not None else 0, batch_bytes(graph, how)
+    need = max(need, sum(map(graph.num_nodes, graph.node_types)))  # a byte for each node: `measure_locality`
     budget.require(need + each, f"plan: the order of {format_count(rows.size)} rows, and a batch,")
     workers = max(1, min(workers, (budget.left() - need) // max(1, each)))
     positions = None if scores is None else _positions(graph, rows, scores, workers)
     if scores is None and graph.order is None:
         raise InputError(f"{graph.path}: expected a reordered graph, or scores to order its rows by; give --scores S")
     targets, room = Targets(seeds, times), budget.left() - need
+    lists = window_lists(sampler, room)
+    locality = measure_locality(ReferenceEpochs(sampler, seeds, how, range(1), workers, times, lists))
     sample = BatchSample.draw(sampler, how, targets, rows, stored, positions, workers, room)
     lists_disk = asked.lists_disk if asked.lists_disk is None or isinstance(asked.lists_disk, Disk) else find_disk(
         asked.lists_disk
@@ -129,7 +134,7 @@ def predict(
     predictor = Predictor(sample, stored, disks, batches, lists_disk)
     sizes = sorted(map(_budget, asked.rows_in_memory), key=lambda size: size.limit) or predictor.ladder()
     found = EpochPredictions(
-        predictor.epochs(sizes), batches, RUNS * sample.length, {disk.name: disk for disk in disks},
+        predictor.epochs(sizes), batches, RUNS * sample.length, {disk.name: disk for disk in disks}, locality,
         asked.step_seconds, asked.prices, {"bytes": rows.bytes, **how.to_json()},
     )  # fmt: skip
     if asked.target_seconds is None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tiering.evaluation.figures import COLOURS, open_figure
+from tiering.evaluation.locality import Locality
 from tiering.evaluation.options import Prices
 from tiering.readahead.config import ReadaheadConfig
 from tiering.readahead.disks import Disk
@@ -64,6 +65,7 @@ class EpochPredictions(Described):
     batches: int  # of an epoch
     sampled: int  # batches that were sampled
     disks: Mapping[str, Disk]
+    locality: Locality
     step_seconds: float | None = None  # of training's own work for a batch
     prices: Prices | None = None
     parameters: dict[str, Any] = field(default_factory=dict)
@@ -115,7 +117,8 @@ class EpochPredictions(Described):
         words = [f"{label}: {'; '.join(self._words(epochs))}" for label, epochs in self.lines()]
         figures = [f"{name}: {disk.speed} ({disk.device})" for name, disk in self.disks.items()]
         share = f"{format_count(self.sampled)} sampled batches; an epoch has {format_count(self.batches)}"
-        return [table, *words, *self._target_lines(), *figures, share, Plot("Predicted epoch by memory", self.draw)]
+        plot = Plot("Predicted epoch by memory", self.draw)
+        return [table, *words, *self._target_lines(), *figures, share, str(self.locality), plot]
 
     @property
     def _reads_lists(self) -> bool:
@@ -198,4 +201,5 @@ class EpochPredictions(Described):
         }
         knees = [self.knee(line).to_json() for _, line in self.lines()]
         least = [None if epoch is None else epoch.to_json() for epoch in self.least]
-        return {**document, "disks": disks, "epochs": epochs, "knees": knees, "least": least}
+        document |= {"disks": disks, "epochs": epochs, "knees": knees, "least": least}
+        return {**document, "locality": self.locality.to_json()}

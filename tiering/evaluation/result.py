@@ -9,6 +9,7 @@ from typing import Any
 
 from tiering.evaluation.cache_order import ASSUMED, ORACLE, FloatArray, IntArray, LinkTraffic
 from tiering.evaluation.figures import draw_evaluation
+from tiering.evaluation.locality import Locality
 from tiering.formats.layout import TIERS
 from tiering.text.description import Described, Part, Plot, Table
 from tiering.text.units import format_bytes, format_count, format_fanouts, format_share
@@ -67,6 +68,7 @@ class Evaluation(Rates, Described):
     """``gpu``, ``peer``, ``num_peers``, ``cpu``, ``ssd`` as given; ``page_bytes``, ``block_bytes``."""
     adjacency: dict[str, Any]  # lists that sampling read: `tiering.evaluation.counting.count_list_reads`
     seen: dict[str, range]  # per pre-sampled score of the same run (seed): the epochs it has counted
+    locality: Locality
 
     @property
     def epochs(self) -> range:
@@ -115,7 +117,7 @@ class Evaluation(Rates, Described):
         """Return the document of ``--json``, which docs/evaluate.md describes."""
         names = ("shares", "hit_rates", "intervals", "cached_rows", "num_rows", "num_bytes", "touched_rows")
         document = {name: getattr(self, name) for name in (*names, "accesses", "batches", "adjacency", "parameters")}
-        document["rows_per_batch"] = self.accesses / max(1, self.batches)
+        document |= {"rows_per_batch": self.accesses / max(1, self.batches), "locality": self.locality.to_json()}
         document["types"] = {name: asdict(entry) for name, entry in self.types.items()}
         scores = {name: traffic.to_json() for name, traffic in (self.tiers or {}).items()}
         document["tiers"] = None if self.tiers is None else {"capacities": self.capacities, "scores": scores}
@@ -161,7 +163,7 @@ def evaluation_tables(result: Evaluation, several: bool = False) -> list[Part]:
         f"{result.epochs_label} ({rows_per_batch} rows a batch); "
         f"{format_count(result.touched_rows)} of {format_count(result.num_rows)} rows were read at least once"
     )
-    return [*parts, summary]
+    return [*parts, summary, str(result.locality)]
 
 
 def _traffic_tables(result: Evaluation, tiers: Mapping[str, LinkTraffic]) -> list[Part]:

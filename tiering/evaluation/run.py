@@ -28,6 +28,7 @@ from tiering.evaluation.cache_order import (
     competing_rows,
 )
 from tiering.evaluation.counting import Bootstrap, ReferenceEpochs, count_list_reads, evaluation_memory
+from tiering.evaluation.locality import measure_locality
 from tiering.evaluation.options import EvaluationOptions
 from tiering.evaluation.result import Evaluation, TypeResult
 from tiering.formats.graph import Graph
@@ -66,8 +67,8 @@ def evaluate(
     `train`, `source_ids` and `seed_time`: `tiering.formats.user_arrays.resolve_train` and ``resolve_times``; with times
     nodes may come several times. With `tiers` the report says what they would move.
 
-    Cost: the sampling, twice with an ssd tier, and one sort of all rows per score. Where the memory is short
-    (`evaluation_memory`), fewer threads sample; the result is the same.
+    Cost: the sampling, twice with an ssd tier, the locality's (`measure_locality`), and one sort of all rows per score.
+    Where the memory is short (`evaluation_memory`), fewer threads sample; the result is the same.
     """
     asked = EvaluationOptions(**{name: options.pop(name) for name in options_of(EvaluationOptions) if name in options})
     if isinstance(sampling, SamplingOptions) and options:
@@ -90,12 +91,13 @@ def evaluate(
     lists = window_lists(sampler, budget.left() - need.minimum)
     epochs = ReferenceEpochs(sampler, nodes, how, range(first, first + asked.epochs), samplers, times, lists)
     orders = {name: spec.cut(rows.join_scores(graph, name, score), workers) for name, score in scores.items()}
+    locality = measure_locality(epochs)
     kinds = list(enumerate(rows.types)) if asked.resamples else []
     accesses, hits = epochs.count([(t, o.buckets[rows.slice_type(i)]) for o in orders.values() for i, t in kinds])
     truth = rows.join(accesses.features)
     orders[ORACLE] = spec.cut(truth, workers)
     adjacency = count_list_reads(graph, accesses, how, asked.epochs)
-    about: dict[str, Any] = {"adjacency": adjacency, "seen": _seen(scores, how.seed)}
+    about: dict[str, Any] = {"adjacency": adjacency, "seen": _seen(scores, how.seed), "locality": locality}
     about["parameters"] = {
         **how.to_json(), "epochs": asked.epochs, "first_epoch": first, "resamples": asked.resamples,
         "train_nodes": {t: int(ids.size) for t, ids in nodes.items()}, "node_types": list(rows.types),

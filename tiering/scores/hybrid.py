@@ -30,6 +30,7 @@ FIXED_WEIGHT = 0.25
 FIRST_BIN = 200  # nodes of the hottest bin
 GROWTH = 1.15  # nodes of a bin per node of the bin before
 LARGEST_BIN = 1 << 22  # nodes at which bins stop growing, which bounds the memory
+_DROPPED_BITS = 53 - 24
 UNSEEN = 1e-9  # factor of the prior in bins in which nothing was counted: they rank by the prior, below all others
 
 
@@ -57,6 +58,8 @@ def _posterior(graph: Graph, request: ScoreRequest, sums: AccessSums) -> ScoreCo
     besides = replace(request, train=train, budget=request.budget.without(sums.nbytes))
     prior = vip(graph, besides) if request.sampled.sampler in SAMPLERS else _ranked_prior(graph, besides, sums)
     columns = (*prior.feature.values(), *prior.adjacency.values())
+    for column in columns:
+        round_prior(column)
     totals, of_squares = count_arrays(sums.total), count_arrays(sums.squares or sums.total)
     for column, total, squares in zip(columns, totals, of_squares, strict=True):
         if sums.squares is not None:
@@ -91,6 +94,16 @@ def hybrid_need(graph: SizedGraph, request: ScoreRequest) -> MemoryNeed:
     minimum = max(counting.minimum, before.minimum, weighing)
     recommended = max(counting.recommended, before.recommended, weighing)
     return replace(before, minimum=minimum, recommended=recommended, what=what)
+
+
+def round_prior(values: Float64Array) -> None:
+    """Round numbers of 0 or more to 24 significant bits in place, because their last bits depend on libm.
+
+    Nodes whose priors differ in the last bits alone then tie: counts and ids order them, on every machine alike.
+    """
+    bits = values.view(np.int64)
+    bits += 1 << (_DROPPED_BITS - 1)
+    bits &= -(1 << _DROPPED_BITS)
 
 
 def shrink(prior: Float64Array, total: Int64Array, squares: Int64Array, epochs: int, threads: int = 1) -> None:
