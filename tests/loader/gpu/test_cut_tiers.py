@@ -84,7 +84,7 @@ def test_a_gpu_without_room_says_which_size_to_give(gpu, kit, build):
     layout = build(wide_graph(kit))
     free = gpu.live("bytes")
     gpu.set_memory(free + 100 * 4096)
-    with pytest.raises(BudgetError, match="gpu tier: memory of the GPU.* are free; give a smaller gpu="):
+    with pytest.raises(BudgetError, match=r"gpu tier: memory of the GPU.* are free; give a smaller gpu="):
         layout.features(device="cuda", gpu="50%")
     assert gpu.live("bytes") == free
     layout.features(device="cuda", gpu="5%").close()
