@@ -304,11 +304,11 @@ class Cells:
         }  # fmt: skip
 
     def reorder(self) -> None:
-        """Measure batches that read by themselves, in order and not, with the first of the doubled memories."""
+        """Measure batches in order and as they are ready, read by themselves and ahead, with the smaller memory."""
         setting = Setting(TABLE, *MIDDLE[TABLE], DOUBLED[0])
-        extra = self.done[setting.name]["extra"]
-        asked = {"loader": self._options(setting), "seconds": 3 * self._seconds, "extra": extra}
-        self.done[setting.name]["order"] = run_program("reorder", self._layouts[TABLE], asked)
+        if "extra" in (cell := self.done[setting.name]):  # else all rows fit
+            asked = {"loader": self._options(setting), "seconds": 3 * self._seconds, "extra": cell["extra"]}
+            cell["order"] = run_program("reorder", self._layouts[TABLE], asked)
 
     def simulate(self, setting: Setting) -> None:
         """Simulate every policy with the room that the measured loader had; for windows set by hand, GIDS's hits."""

@@ -173,7 +173,8 @@ def test_rows_that_leave_the_disk_are_verified(graph):
 @pytest.mark.parametrize(("sizes", "words"), [
     ({"cpu": "5%"}, r"cpu: the tiers together hold .* of rows; .* lie in files of .*leave cpu out"),
     ({"gpu": "auto"}, "gpu: expected a size such as 6GiB or 9%, found auto; `tiering plan`"),
-    ({"gpu": -1}, "gpu: expected a size of 0 bytes or more"),
+    ({"gpu": -1}, "gpu: expected a size such as"),
+    ({"cpu": [1]}, "cpu: expected a size such as"),
     ({"cpu": "much"}, "cpu: expected a size such as 8GiB"),
     ({"gpu": "101%"}, "gpu: expected a share between 0% and 100%"),
 ])  # fmt: skip

@@ -138,8 +138,8 @@ class OpenTables:
         return self.graph.split(name, node_type)
 
     def view(self, where: DeviceOptions) -> Layout:
-        """Return the layout on disk with tiers of the sizes that `where` gives; see `tiering.layout.cut.cut_layout`."""
-        sizes = where.gpu, where.cpu
+        """Return the layout on disk with tiers of the sizes that `where` gives; see `tiering.layout.cut`."""
+        sizes = tuple(size if size is None else str(size) for size in (where.gpu, where.cpu))
         if sizes not in self._views:
             self._views[sizes] = cut_layout(self.artifact, *sizes)
         return self._views[sizes]

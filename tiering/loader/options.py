@@ -88,9 +88,10 @@ class DeviceOptions:
     loaders in the same order and begin the same epochs."""
     gpu: str | int | None = None
     """Feature rows in each GPU's memory, if not as many as in the layout: ``6GiB``, ``9%`` of all rows, 0. No file
-    changes: one layout serves GPUs and machines of different sizes. See `tiering.layout.cut.cut_layout`."""
+    changes: one layout serves GPUs and machines of different sizes."""
     cpu: str | int | None = None
-    """Feature rows in host memory, in the same forms; by default those up to the end of the layout's cpu tier."""
+    """Feature rows in host memory, in the same forms; by default those up to the end of the layout's cpu tier. Rows of
+    the ssd tier are read into memory at first; those of the layout's own memory tiers must stay in memory."""
 
     @property
     def index(self) -> int | None:

@@ -126,7 +126,8 @@ def _load_peers(tiers: MemoryTiers, layout: Layout, reading: ReadOptions, group:
 
 def _copy_to_gpu(tiers: MemoryTiers, part: TierPart, shared: bool = False) -> cuda.DeviceMemory:
     """Read rows into memory of the GPU; `shared`: memory that other processes can open."""
-    advice = f"give a smaller {part.tier}=, or end other programs on this GPU"
+    smaller = "give a smaller gpu=" if part.tier == "gpu" else "make the layout's peer tier smaller"
+    advice = f"{smaller}, or end other programs on this GPU"
     with cuda.device_errors(f"{tiers.name}: {part.tier} tier", advice):
         memory = cuda.allocate(tiers.device.index, part.nbytes, shared)
         if part.file is not None:
