@@ -2,8 +2,8 @@
 
 ``python reading.py fit|measure|read|reorder|simulate LAYOUT JSON``: ``loader`` has keywords of `TieredLayout.loader`.
 ``fit`` finds the memory with which the loader's buffer has room for ``rows``; ``measure`` runs epochs in it for
-``seconds``; ``read`` measures the disk and reads alone, for batches that are known; ``reorder`` lets each batch read by
-itself; ``simulate`` prices reading the same batches with room for ``slots`` rows, by every policy.
+``seconds``; ``read`` measures the disk and reads alone, for batches that are known; ``reorder`` takes batches in order
+and as they are ready; ``simulate`` prices reading the same batches with room for ``slots`` rows, by every policy.
 """
 
 from __future__ import annotations
@@ -141,17 +141,21 @@ def _is_filled(buffer: Any) -> bool:
 
 
 def reorder(layout: str, asked: dict[str, Any]) -> dict[str, Any]:
-    """Return seconds a batch that reads its rows by itself, in order and as batches are ready, in turns."""
-    options, turns = asked["loader"], {True: list[float](), False: list[float]()}
+    """Return seconds a batch in order and as batches are ready, in turns: each reads by itself, then read ahead."""
+    options, found = {**asked["loader"], "workers": 3}, {}
     with tiering.open(layout) as opened:
-        made = {way: opened.loader(**{**options, "workers": 3}, memory="tiers", in_order=way) for way in turns}
-        for _ in range(_TURNS):
-            for way, loader in made.items():
-                batches = stream(loader)
-                next(batches)
-                turns[way].append(timed(batches, asked["seconds"] / _TURNS, lambda: True)[0])
-                batches.close()
-    return {"in_order": float(np.median(turns[True])), "ready": float(np.median(turns[False]))}
+        for kind in ("", "ahead_"):
+            memory = own_memory() + asked["extra"] if kind else "tiers"
+            turns = {"in_order": list[float](), "ready": list[float]()}
+            made = {way: opened.loader(**options, memory=memory, in_order=way == "in_order") for way in turns}
+            for _ in range(_TURNS):
+                for way, loader in made.items():
+                    batches = stream(loader)
+                    next(batches)
+                    turns[way].append(timed(batches, asked["seconds"] / _TURNS, lambda: True)[0])
+                    batches.close()
+            found |= {kind + way: float(np.median(seconds)) for way, seconds in turns.items()}
+    return found
 
 
 def timed(batches: Iterator[Any], seconds: float, enough: Any) -> tuple[float, int, float]:

@@ -1,10 +1,13 @@
 """The layout artifact: adjacency lists of the gpu tier, what readers refuse, and the version before."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from sealed import edit_manifest
 
 import tiering
@@ -12,6 +15,7 @@ from tiering.codecs.int8 import Int8
 from tiering.errors import FormatError, MissingError
 from tiering.formats.adjacency_prefix import AdjacencyPrefix
 from tiering.formats.layout import Layout
+from tiering.formats.ssd_rows import SsdRows
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "data_specs" / "examples"
 WRITES, CITES = "author:writes:paper", "paper:cites:paper"
@@ -193,3 +197,20 @@ def test_a_graph_that_is_damaged_is_said_of_the_graph(split):
     np.array([0, 0, 3, 4], np.int64).tofile(split / "graph/relations/paper__cites__paper/indptr")
     problems = [str(problem) for problem in tiering.check(split)]
     assert problems and all("graph/" in problem for problem in problems)
+
+
+@given(
+    first=st.integers(0, 5), stride=st.integers(1, 700).map(lambda n: 4 * n), pages=st.integers(6, 40),
+    through=st.booleans(), rows=st.integers(1, 3000), asked=st.integers(0, 3000),
+)  # fmt: skip
+def test_rows_after_whole_units_lie_where_they_lay(first, stride, pages, through, rows, asked):
+    """Also of older layouts, whose rows run through the ends of units."""
+    unit = 512 * pages
+    place = SsdRows.plan(first, rows, stride, unit)
+    place = replace(place, rows_per_unit=0, num_units=-(-rows * stride // unit)) if through else place
+    skipped, after = place.skip(min(asked, rows), unit)
+    assert min(asked, rows) - unit < skipped <= min(asked, rows)
+    assert after.first_unit + after.num_units == first + place.num_units
+    numbers = np.arange(skipped, rows)
+    before, found = place.begins(numbers, unit), after.begins(numbers - skipped, unit)
+    np.testing.assert_array_equal(found + after.first_unit * unit, before + first * unit)

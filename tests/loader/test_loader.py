@@ -294,16 +294,50 @@ def test_batches_of_other_libraries_come_as_they_are_ready(kit, build):
         other.set()
 
 
-@pytest.mark.parametrize("read_ahead", [False, True])
-def test_an_order_that_cannot_be_changed_is_said(layout, options, caplog, monkeypatch, read_ahead):
-    why = "rows of the ssd tier are read ahead" if read_ahead else "one thread makes them"
-    one_thread = {"batch_size": 16, "fanouts": [3], "memory": "tiers", "workers": 1}
-    options = {**options, "memory": spare(4 << 20)} if read_ahead else one_thread
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_order_that_cannot_be_changed_is_said(layout, options, caplog, monkeypatch, workers):
+    """That of one thread; also where rows are read ahead."""
     monkeypatch.setattr("tiering.loader.process._logged", set())
-    for in_order, count in ((True, 0), (False, 1)):
-        assert (layout.loader(**options, in_order=in_order).lookahead is not None) == read_ahead
+    options = {**options, "memory": spare(4 << 20), "workers": workers}
+    for in_order, count in ((True, 0), (False, int(workers == 1))):
+        assert layout.loader(**options, in_order=in_order).lookahead is not None
         said = [r.getMessage() for r in caplog.records if "in_order" in r.getMessage()]
-        assert len(said) == count and all(why in text for text in said)
+        assert len(said) == count and all("one thread makes them" in text for text in said)
+
+
+@pytest.mark.parametrize("slow", ["gathering", "conversion"])
+@pytest.mark.parametrize("window", [1, 3, "auto"])
+def test_a_slow_batch_does_not_hold_up_the_others_that_are_read_ahead(layout, options, monkeypatch, slow, window):
+    """The first batch waits until all that may be under way besides it were delivered.
+
+    While it is copied it holds its slots of a small buffer, so that only some others are read.
+    """
+    pytest.importorskip("torch_geometric")
+    others, workers, prefetch = threading.Event(), 2, 4
+    ahead = workers + prefetch - 1 if slow == "conversion" else 2
+
+    def late(is_first):
+        assert not is_first or others.wait(60)
+
+    def transform(data):
+        late(slow == "conversion" and int(data.input_id[0]) == 0)
+        return data
+
+    own = {"fanouts", "window", "workers", "prefetch"}
+    options = {name: value for name, value in options.items() if name not in own} | {"shuffle": False}
+    more = {"window": window, "workers": workers, "prefetch": prefetch, "memory": spare(23 << 18)}
+    loader = layout.pyg_loader("train", [3, 2], transform=transform, in_order=False, **options, **more)
+    gather = loader.lookahead.gather
+    monkeypatch.setattr(
+        loader.lookahead, "gather", lambda place, *rows: (late(slow == "gathering" and not place), gather(place, *rows))
+    )
+    came = []
+    for data in loader:
+        came.append(int(data.input_id[0]) // loader.batch_size)
+        if len(came) >= ahead:
+            others.set()
+    assert came.index(0) >= ahead and sorted(came) == [*range(len(loader))]
+    assert loader.lookahead.buffer.counters()["batches"] == len(loader)
 
 
 def test_without_torch_rows_still_come_and_tensors_say_what_is_missing(kit, build, monkeypatch):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
@@ -87,6 +89,20 @@ class TypeLayout:
         rows = self.rows(tier)
         return {"ranks": list(self.ranges[tier]), "rows": rows, "bytes": rows * self.row_bytes}
 
+    def cut(self, ends: Sequence[int], unit_bytes: int) -> TypeLayout:
+        """Return the same rows with other ends of the gpu, peer and cpu tiers, the last at or after its end on disk.
+
+        Rows that leave the ssd tier do so by whole units of the stripe files: ends inside a unit move to its begin.
+        """
+        begin, last, place = self.ranges["ssd"][0], ends[-1], self.ssd_rows
+        if last == self.num_nodes:
+            place = replace(place, first_unit=place.first_unit + place.num_units, num_units=0)
+        elif last > begin:
+            rows, place = place.skip(last - begin, unit_bytes)
+            last = begin + rows
+        bounds = pairwise([0, *(min(end, last) for end in ends), self.num_nodes])
+        return replace(self, ranges=dict(zip(TIERS, bounds, strict=True)), ssd_rows=place)
+
     def file_rows(self, tier: str, num_peers: int) -> list[int]:
         """Return the number of rows in each file of a memory tier: one file, or the share of each peer."""
         if tier != "peer":
@@ -160,6 +176,9 @@ class Layout(Artifact):
         self.feature_types = self.node_types  # node types whose features are tiered
         self.split: Mapping[str, Any] | None = body.get("split")  # of each GPU's memory; ``None``: all for rows
         self.tables = [*sorted(self.feature_types), *sorted(body.get(EDGE_TABLES, {}))]  # in the order of their units
+        self.sizes: tuple[str | int | None, ...] = ()  # of the gpu and cpu tiers of a view; none: as on disk
+        self._stored: Layout | None = None  # the layout that this is a view of
+        self._entries: Mapping[str, TypeLayout] = {}  # tiers of a view
 
     @property
     def graph(self) -> Graph:
@@ -185,11 +204,24 @@ class Layout(Artifact):
 
     def type_layout(self, node_type: str) -> TypeLayout:
         """Return the tiers of a node type, or by its key of a relation; `MissingError` if it has no features."""
+        if node_type in self._entries:
+            return self._entries[node_type]
         entry = self._table_entry(node_type)
         ranges = {tier: (int(entry[tier][0]), int(entry[tier][1])) for tier in TIERS}
         rows = entry["num_edges" if ":" in node_type else "num_nodes"]
         place, codec = SsdRows.from_json(entry["ssd_rows"]), entry.get(CODEC, {}).get("name", "")
         return TypeLayout(node_type, rows, entry["dim"], entry["dtype"], ranges, place, codec)
+
+    @property
+    def stored(self) -> Layout:
+        """The layout as it lies on disk, which a view has other tiers than."""
+        return self._stored or self
+
+    def view(self, entries: Mapping[str, TypeLayout], *sizes: str | int | None) -> Layout:
+        """Return a view of this layout's files with the tiers `entries`; see `tiering.layout.cut`."""
+        view = copy(self)
+        view._stored, view._entries, view.sizes = self, entries, sizes
+        return view
 
     def _table_entry(self, table: str) -> dict[str, Any]:
         entry = {**self.manifest.body["node_types"], **self.manifest.body.get(EDGE_TABLES, {})}.get(table)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import gcd
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,14 @@ class SsdRows:
     def from_json(cls, entry: Mapping[str, int]) -> SsdRows:
         """Read the form of the manifest; earlier versions striped by pages."""
         return cls(**{name.replace("page", "unit"): value for name, value in entry.items()})
+
+    def skip(self, rows: int, unit_bytes: int) -> tuple[int, SsdRows]:
+        """Return how many of the first `rows` rows fill whole units, and the position of the rows after them."""
+        per_unit = self.rows_per_unit
+        step = per_unit or unit_bytes // gcd(self.stride, unit_bytes)
+        rows -= rows % step
+        units = rows // per_unit if per_unit else rows * self.stride // unit_bytes
+        return rows, replace(self, first_unit=self.first_unit + units, num_units=self.num_units - units)
 
     def begins(self, rows: npt.NDArray[Any], unit_bytes: int) -> npt.NDArray[np.int64]:
         """Return the offset of rows, in bytes from the start of `first_unit`, by their numbers within the ssd tier."""

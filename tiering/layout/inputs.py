@@ -23,6 +23,7 @@ from tiering.formats.order import Order
 from tiering.formats.reach import note_unread_rows
 from tiering.formats.scores import Scores
 from tiering.formats.shape import GraphShape, SizedGraph
+from tiering.formats.tier_rows import TierRows
 from tiering.layout.cost_model import AdjacencyLists, EdgeScores, Floats, read_range
 from tiering.layout.options import LayoutOptions
 from tiering.layout.tiers import RankedTable
@@ -164,7 +165,7 @@ def edge_feature_tables(graph: Graph) -> dict[str, FeatureTable]:
 
 
 def edge_tables_to_place(
-    graph: Graph, order: Order, tables: Mapping[str, FeatureTable | EncodedTable], scores: Scores | None
+    graph: Graph, order: Order, tables: Mapping[str, FeatureTable | EncodedTable | TierRows], scores: Scores | None
 ) -> list[RankedTable]:
     """Return the tables of `edge_feature_tables` with scores.
 

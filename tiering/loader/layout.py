@@ -63,7 +63,7 @@ class TieredLayout(ForFrameworks, Described, AbstractContextManager["TieredLayou
             type; ``None`` for the structure alone. Batches are the same, bit for bit.
         engine, drives, depth, direct, threads, verify, dtype
             See `tiering.loader.options.ReadOptions`.
-        device, max_sms, peers
+        device, max_sms, peers, gpu, cpu
             See `tiering.loader.options.DeviceOptions`.
         memory, window, ssd_model
             See `tiering.loader.options.MemoryOptions`.

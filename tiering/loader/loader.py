@@ -62,6 +62,8 @@ class Loader(Described):
         require_torch()
         import_module("torch")  # now, not in the first batch; its memory counts where a budget is measured
         self.layout, self.options, self._adapted = layout, options, adapted
+        self.artifact = layout.view(options.device)
+        """The layout, with tiers of the sizes that the options give."""
         graph, verify = layout.artifact.graph, options.reading.verify
         if verify:
             graph.verify_reads()
@@ -172,7 +174,7 @@ class Loader(Described):
     @cached_property
     def _about_batches(self) -> dict[str, str]:
         """Options that batches depend on, as text by name."""
-        return describe_batches(self.layout.artifact, self.options, self.targets)
+        return describe_batches(self.artifact, self.options, self.targets)
 
     def _deliver(self, epoch: int | None, start: int | None) -> Iterator[Any]:
         """Yield the batches of an epoch, of the next one by default, from `start` or from a loaded position on."""
@@ -253,7 +255,7 @@ class Loader(Described):
 
     def _check_dtype(self) -> None:
         """Refuse a dtype that a table is not delivered as, before any table is loaded."""
-        artifact, dtype, features = self.layout.artifact, self.options.reading.dtype, self.options.features
+        artifact, dtype, features = self.artifact, self.options.reading.dtype, self.options.features
         if dtype is not None and features is not None and not isinstance(features, str):
             raise InputError(
                 f"dtype: rows of the caller's tables come as these deliver them, found {dtype!r}; leave dtype out, or "
@@ -263,7 +265,7 @@ class Loader(Described):
             Delivery.of(artifact, artifact.type_layout(table), dtype)
 
     def _find_features(self) -> dict[str, FeatureSource]:
-        features, artifact, reading = self.options.features, self.layout.artifact, self._reading()
+        features, artifact, reading = self.options.features, self.artifact, self._reading()
         if features is None:
             return {}
         if features == "memory":
@@ -315,7 +317,7 @@ class Loader(Described):
         reading, speed = self.options.reading, self.options.memory.speed
         if speed is None or speed.latency is None:
             return reading
-        return replace(reading, depth=find_depth(self.layout.artifact, reading, speed).depth)
+        return replace(reading, depth=find_depth(self.artifact, reading, speed).depth)
 
     @property
     def queue_depth(self) -> QueueDepth | None:
@@ -325,21 +327,21 @@ class Loader(Described):
             return self.lookahead.depth
         if not any(isinstance(rows, FeatureRows) and rows.reader is not None for rows in tables):
             return None
-        return find_depth(self.layout.artifact, self.options.reading, self.options.memory.speed)
+        return find_depth(self.artifact, self.options.reading, self.options.memory.speed)
 
     def lists_speed(self) -> DiskSpeed | None:
         """Return the speed of the disk that windows read neighbor lists from, measured unless it is known.
 
         ``None`` where memory holds the lists.
         """
-        layout, windows = self.layout.artifact, self.windows
+        layout, windows = self.artifact, self.windows
         if windows is None:
             return None
         return measured_speed([Path(file) for file in windows.files.files if file], layout.path.absolute().parent)
 
     def _find_edge_features(self) -> EdgeRows:
         """Return the tables of edges' features, if batches or the adapter take them."""
-        artifact, asked = self.layout.artifact, self.options.pipeline.edge_features
+        artifact, asked = self.artifact, self.options.pipeline.edge_features
         relations = artifact.edge_feature_relations
         if asked and not relations:
             raise InputError(
@@ -368,12 +370,12 @@ class Loader(Described):
                 f"sample_on='gpu': {what} on the host; use sample_on='auto', whose batches go on to the GPU"
             )
         device, group = gpu_device.open_device(where.index), find_group(where.peers)
-        artifact, positions = self.layout.artifact, self._edge_positions
+        artifact, positions = self.artifact, self._edge_positions
         lists = {relation: artifact.adjacency_prefix(relation) for relation in artifact.graph.relations}
         return GpuSampler(artifact.graph, lists, self.node_sampler, device, group, positions, where.max_sms)
 
     def _find_source(self) -> HostBatches | GpuBatches:
-        graph, where, pipeline = self.layout.artifact.graph, self.options.device, self.options.pipeline
+        graph, where, pipeline = self.artifact.graph, self.options.device, self.options.pipeline
         labels = checked_labels(graph, self.node_type) if self.options.links is None else None
         device = None if where.index is None else gpu_device.open_device(where.index)
         own = self.edge_features if pipeline.edge_features else {}
@@ -390,9 +392,9 @@ class Loader(Described):
     def _check_order(self) -> None:
         """Say, where batches are to come as they are ready, that something makes them one after the other."""
         hindrance = (
-            "rows of the ssd tier are read ahead in that order; memory='tiers' reads for each batch by itself"
-            if self.lookahead is not None
-            else "a GPU makes one after the other" if self.options.device.index is not None
+            "a GPU makes one after the other" if self.options.device.index is not None
+            else "processes that share a buffer take rows in that order; memory='tiers' reads for each batch by itself"
+            if self.lookahead is not None and self.lookahead.in_turn and self._adapted is None
             else "one thread makes them; give workers of 2 or more" if self.options.pipeline.workers == 1
             else ""
         )  # fmt: skip
@@ -403,7 +405,7 @@ class Loader(Described):
         """Return the loader's options and its statistics so far."""
         sampler = self.node_sampler
         about = {
-            "loader": f"{self.targets!r} of {self.layout.artifact.path}",
+            "loader": f"{self.targets!r} of {self.artifact.path}",
             "batches": f"{len(self)} of {self.batch_size}",
             "sampler": f"{self.sampling.sampler}, fanouts {sampler.fanouts}, frontier {sampler.frontier}",
             "arrive on": self.options.device.device,

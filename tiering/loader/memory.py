@@ -65,7 +65,7 @@ def decide_memory(
     rows = sum(preload_bytes(layout, t, options.reading) for t in cold)
     if group is not None:
         same = {
-            "layout": layout.digest, "targets": targets,
+            "layout": layout.digest, "tiers": str(layout.sizes), "targets": targets,
             "shuffle": bool(options.seeds.shuffle), "drop_last": bool(options.seeds.drop_last),
             "sampling": repr(options.sampling), "window": str(options.memory.window), "reading": repr(options.reading),
         }  # fmt: skip

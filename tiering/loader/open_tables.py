@@ -13,6 +13,7 @@ from tiering.artifacts.manifest import Relation
 from tiering.errors import MissingError
 from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
+from tiering.layout.cut import cut_layout
 from tiering.loader.gpu import device as gpu_device
 from tiering.loader.gpu.rows import GpuFeatures
 from tiering.loader.options import DeviceOptions, ReadOptions, group_keywords
@@ -73,6 +74,7 @@ class OpenTables:
         """Digest of the manifest."""
         self.buffers: MutableMapping[Any, SsdBuffer] = WeakValueDictionary()  # for the ssd tier, of existing loaders
         self._tables: dict[tuple[Any, ...], TieredFeatures | GpuFeatures] = {}
+        self._views: dict[tuple[Any, ...], Layout] = {}
         self._lock = ForkLock()
 
     @property
@@ -135,6 +137,13 @@ class OpenTables:
         """Return the ranks of a split's nodes, in the order of the source."""
         return self.graph.split(name, node_type)
 
+    def view(self, where: DeviceOptions) -> Layout:
+        """Return the layout on disk with tiers of the sizes that `where` gives; see `tiering.layout.cut`."""
+        sizes = tuple(size if size is None else str(size) for size in (where.gpu, where.cpu))
+        if sizes not in self._views:
+            self._views[sizes] = cut_layout(self.artifact, *sizes)
+        return self._views[sizes]
+
     def open_table(
         self,
         node_type: str,
@@ -144,18 +153,18 @@ class OpenTables:
         group: PeerGroup | None = None,
     ) -> TieredFeatures | GpuFeatures:
         """Return the one open table of a node type or relation key; `preloaded`: its rows on SSD lie in memory."""
-        index = where.index
+        artifact, index = self.view(where), where.index
         group = group if index is None else find_group(where.peers)
         # On a GPU one table, preloaded or not: its memory does not hold a gpu tier twice.
-        key = (node_type, reading, group, index, preloaded if index is None else where.max_sms)
+        key = (node_type, reading, group, index, preloaded if index is None else where.max_sms, artifact.sizes)
         with self._lock:
             table = self._tables.get(key)
             if table is None or table.closed:
                 if index is None:
-                    table = TieredFeatures(self.artifact, node_type, reading, preloaded, group)
+                    table = TieredFeatures(artifact, node_type, reading, preloaded, group)
                 else:
                     device, sms = gpu_device.open_device(index), where.max_sms
-                    table = GpuFeatures(self.artifact, node_type, device, reading, max_sms=sms, group=group)
+                    table = GpuFeatures(artifact, node_type, device, reading, max_sms=sms, group=group)
                 self._tables[key] = table
         if preloaded and isinstance(table, GpuFeatures):
             table.preload()
@@ -168,7 +177,7 @@ class OpenTables:
         ----------
         node_type
             May be left out where one type has features.
-        engine, drives, depth, direct, threads, verify, dtype, device, max_sms, peers
+        engine, drives, depth, direct, threads, verify, dtype, device, max_sms, peers, gpu, cpu
             See `tiering.loader.options.ReadOptions` and `tiering.loader.options.DeviceOptions`.
 
         Raises

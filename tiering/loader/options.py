@@ -86,6 +86,12 @@ class DeviceOptions:
     ``torch.distributed.ProcessGroup``; or a `tiering.loader.PeerGroup`. A loader shares the buffer (on the CPU the
     tiers, too) if its `rank` and `world_size` are those of the initialised group; the processes then make the same
     loaders in the same order and begin the same epochs."""
+    gpu: str | int | None = None
+    """Feature rows in each GPU's memory, if not as many as in the layout: ``6GiB``, ``9%`` of all rows, 0. No file
+    changes: one layout serves GPUs and machines of different sizes."""
+    cpu: str | int | None = None
+    """Feature rows in host memory, in the same forms; by default those up to the end of the layout's cpu tier. Rows of
+    the ssd tier are read into memory at first; those of the layout's own memory tiers must stay in memory."""
 
     @property
     def index(self) -> int | None:
@@ -148,8 +154,9 @@ class PipelineOptions:
     """Batches kept ready beyond those being worked on."""
     in_order: bool = True
     """Whether batches come in order. ``False`` (GNNDrive's reordering of mini-batches): as they are ready, in an order
-    that differs from run to run. Several are then
-    converted and transformed at a time. No effect, and a warning, with rows read ahead, a GPU, or one worker."""
+    that differs from run to run. Several are then gathered, converted and transformed at a time, also where rows are
+    read ahead: a slow batch does not hold up the others of its window. No effect, and a warning, with a GPU or one
+    worker; of processes that share a buffer, only batches of other libraries are converted side by side."""
     edge_positions: bool = False
     """Whether batches hold the position of each edge in its relation's ``indices``: 8 bytes per edge."""
     edge_features: bool = False
@@ -245,6 +252,8 @@ class RowKeywords(TypedDict, total=False):
     device: Any
     max_sms: int | str
     peers: Any
+    gpu: str | int | None
+    cpu: str | int | None
 
 
 class BatchKeywords(RowKeywords, SamplingKeywords, SubgraphKeywords, total=False):

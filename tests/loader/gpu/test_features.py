@@ -67,7 +67,7 @@ def test_too_little_memory_leaves_nothing(gpu, kit, build):
     free = gpu.live("bytes")
     gpu.set_memory(free + 300 * 4096 - 1)
     with pytest.raises(
-        BudgetError, match=r"gpu tier: memory of the GPU.*1.172 MiB wanted; 1.172 MiB are free; make the"
+        BudgetError, match=r"gpu tier: memory of the GPU.*1.172 MiB wanted; 1.172 MiB are free; give a smaller gpu="
     ):
         layout.features(device="cuda")
     assert gpu.live("bytes") == free

@@ -48,6 +48,15 @@ def test_ranks_read_through_one_buffer(size: int, start: Any, alone: Any) -> Non
         assert ranks.all("drop") == [[]] * size
 
 
+def test_ranks_with_tiers_of_other_sizes(start: Any, alone: Any) -> None:
+    """Tiers are in memory once, and rows are taken in turn where batches may come as they are ready."""
+    with start(in_order=False, gpu="4%", cpu="20%") as ranks:
+        assert ranks.all("open", 60) == ["look-ahead"] * 2
+        expect_epoch(ranks.all("epoch", 0), alone(0))
+        mappings = ranks.all("mappings")
+        assert set(mappings[0]) == set(mappings[1]) and len(mappings[0]) == 5  # gpu tier, 2 of peers, cpu, slots
+
+
 def test_ranks_whose_lists_exceed_memory_sample_by_windows(start: Any, alone: Any) -> None:
     """Through one buffer, of two epochs; each rank has windows of its own."""
     with start() as ranks:

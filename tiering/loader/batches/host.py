@@ -68,7 +68,7 @@ class BatchMaker:
 class HostBatches(BatchMaker):
     """A source of batches in host memory."""
 
-    in_order: bool = True  # else, without lookahead, as many are extracted and converted at a time as sampled
+    in_order: bool = True  # else as many are extracted and converted at a time as sampled
 
     def __post_init__(self) -> None:
         self._outputs = OutputPool()
@@ -85,10 +85,10 @@ class HostBatches(BatchMaker):
             self.sampling(plan, epoch, order) as draw,
             sampling_stage(self.lookahead, epoch, order, len(plan), draw, self.workers) as (sampling, ahead),
         ):
-            side_by_side = 1 if self.in_order or ahead is not None else self.workers
-            adapter = self.adapter
+            side_by_side, adapter = 1 if self.in_order else self.workers, self.adapter
+            in_turn = ahead is not None and self.lookahead is not None and self.lookahead.in_turn
             conversion = [] if adapter is None else [PipelineStage("conversion", adapter.adapt, side_by_side)]
-            yield [sampling, PipelineStage("extraction", extract, side_by_side), *conversion]
+            yield [sampling, PipelineStage("extraction", extract, 1 if in_turn else side_by_side), *conversion]
 
     def receive(self, ready: Any) -> Any:
         """Return a batch of the last stage to the consumer, in its thread."""

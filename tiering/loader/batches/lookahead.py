@@ -214,13 +214,18 @@ class Lookahead:
         self._windows = decision.windows  # with them, the buffer leaves memory for all batches sampled ahead
         machine, page_locked = decision.machine, options.device.index is not None
         group = None if machine is None else machine.group
-        self._key = (options.reading, options.memory.memory, page_locked, *self.tables.types, group)
+        self._key = (options.reading, options.memory.memory, page_locked, *self.tables.types, group, layout.sizes)
         self._server: BufferServer | None = None
         self._client: BufferClient | None = None
         if machine is not None:
             self._server = BufferServer(machine, self) if machine.group.rank == 0 else None
             address = machine.ask_owner("" if self._server is None else self._server.address)
             self._client = BufferClient(machine, address, buffer_name(layout), self.tables, features, page_locked)
+
+    @property
+    def in_turn(self) -> bool:
+        """Whether batches take their rows one after the other: those of a buffer that another process may fill."""
+        return self._client is not None
 
     @contextmanager
     def epoch(self, epoch: int, order: Sequence[int], whole: int, draw: Draw) -> Iterator[PrefetchSampler | None]:

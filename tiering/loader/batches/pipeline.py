@@ -135,7 +135,9 @@ def run_stages(
                     previous = pool.submit(_run, stage, previous, f"{what} {numbers[started]}", times, spans)
                 waiting[previous] = numbers[started], spans
                 started += 1
-            ready = next(iter(waiting if in_order else wait(waiting, return_when=FIRST_COMPLETED).done))
+            if not in_order:
+                wait(waiting, return_when=FIRST_COMPLETED)
+            ready = next(future for future in waiting if in_order or future.done())
             item = ready.result()
             number, spans = waiting.pop(ready)
             times.hand_over(spans)

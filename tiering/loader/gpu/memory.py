@@ -22,9 +22,11 @@ from tiering.formats.adjacency_prefix import INDPTR_BYTES, SUM_BYTES, AdjacencyP
 from tiering.formats.graph import Graph, relation_folder
 from tiering.formats.layout import Layout, TypeLayout
 from tiering.loader.gpu.device import Device, pinned_address
+from tiering.loader.options import ReadOptions
 from tiering.loader.process import warn_once
 from tiering.loader.processes.peers import PeerGroup
 from tiering.loader.tables.delivery import Delivery
+from tiering.loader.tables.ranks import TierPart
 from tiering.loader.tables.resident import SharedBlock, get_or_fill, load_rows
 from tiering.sampling import checked_weights
 from tiering.text.units import parse_threads
@@ -58,27 +60,27 @@ class MemoryTiers:
         return address
 
 
-def load_tiers(layout: Layout, entry: TypeLayout, device: Device, group: PeerGroup | None) -> MemoryTiers:
-    """Load the tier files of one table of a layout: each byte is read once, past the page cache.
+def load_tiers(
+    layout: Layout, entry: TypeLayout, device: Device, reading: ReadOptions, group: PeerGroup | None
+) -> MemoryTiers:
+    """Load the memory tiers of one table of a layout: each byte is read once, past the page cache.
 
     `group`: the processes that share the peer tier, one for each of its GPUs. ``None``: this process alone, which reads
     the shares of the others from host memory. Where memory does not suffice, nothing stays allocated.
     """
-    tiers, node_type = MemoryTiers(f"{layout.path}: {entry.label}", entry, device), entry.node_type
+    tiers = MemoryTiers(f"{layout.path}: {entry.label}", entry, device)
     if entry.rows("peer") and group is not None and group.size != layout.num_peers:
         raise InputError(
             f"{tiers.name}: the peer tier is made for {layout.num_peers} GPUs, and {group.size} processes share it; "
             f"start {layout.num_peers}, or make the layout with --peer {group.size}xSIZE"
         )
     if entry.rows("gpu"):
-        path, nbytes = layout.tier_path(node_type, "gpu", 0), entry.rows("gpu") * entry.row_bytes
-        tiers.owners.append(memory := _copy_to_gpu(tiers, path, nbytes, "gpu"))
+        tiers.owners.append(memory := _copy_to_gpu(tiers, TierPart(layout, entry, "gpu", reading)))
         tiers.gpu = memory.address
     if entry.rows("peer"):
-        _load_peers(tiers, layout, group)
+        _load_peers(tiers, layout, reading, group)
     if entry.rows("cpu"):
-        path, nbytes = layout.tier_path(node_type, "cpu", 0), entry.rows("cpu") * entry.row_bytes
-        tiers.cpu = tiers.pin(load_rows(path, nbytes, group), "cpu tier")
+        tiers.cpu = tiers.pin(TierPart(layout, entry, "cpu", reading).load(group), "cpu tier")
     return tiers
 
 
@@ -100,37 +102,42 @@ def load_codec(tiers: MemoryTiers, delivery: Delivery) -> None:
     tiers.codec = codec.name, delivery.dtype, codec.dim, addresses[0], addresses[1]
 
 
-def _load_peers(tiers: MemoryTiers, layout: Layout, group: PeerGroup | None) -> None:
+def _load_peers(tiers: MemoryTiers, layout: Layout, reading: ReadOptions, group: PeerGroup | None) -> None:
     """Load this process's share, and find where the GPU reads the others."""
     entry, rank = tiers.entry, 0 if group is None else group.rank
-    files = [
-        (layout.tier_path(entry.node_type, "peer", peer), rows * entry.row_bytes)
-        for peer, rows in enumerate(entry.file_rows("peer", layout.num_peers))
-    ]
+    parts = [TierPart(layout, entry, "peer", reading, peer) for peer in range(layout.num_peers)]
     shared = group is not None
     if group is not None:
         tiers.group, tiers.topic = group, group.numbered(f"{layout.digest[-16:]}-{entry.node_type}")
-    own = _copy_to_gpu(tiers, *files[rank], "peer", shared) if files[rank][1] else None
-    shares: list[cuda.DeviceMemory | cuda.PeerMemory | None] = [own, *[None] * (len(files) - 1)]
+    own = _copy_to_gpu(tiers, parts[rank], shared) if parts[rank].nbytes else None
+    shares: list[cuda.DeviceMemory | cuda.PeerMemory | None] = [own, *[None] * (len(parts) - 1)]
     if group is not None:
         shares = share_memory(group, tiers.topic, own, tiers.device, f"{tiers.name}: rows")
-    for peer, (memory, file) in enumerate(zip(shares, files, strict=True)):
+    for peer, (memory, part) in enumerate(zip(shares, parts, strict=True)):
         address, place = 0, "empty"
         if memory is not None:
             tiers.owners.append(memory)
             address, place = memory.address, f"GPU of peer {peer}"
-        elif file[1]:
-            address, place = tiers.pin(load_rows(*file, group), "peer tier"), "host memory"
+        elif part.nbytes:
+            address, place = tiers.pin(part.load(group), "peer tier"), "host memory"
         tiers.peers.append(address)
         tiers.peer_places.append(place)
 
 
-def _copy_to_gpu(tiers: MemoryTiers, path: Path, nbytes: int, tier: str, shared: bool = False) -> cuda.DeviceMemory:
-    """Read a tier's file into memory of the GPU; `shared`: memory that other processes can open."""
-    advice = "make the layout's gpu tier smaller, or end other programs on this GPU"
-    with cuda.device_errors(f"{tiers.name}: {tier} tier", advice):
-        memory = cuda.allocate(tiers.device.index, nbytes, shared)
-        fill_memory(tiers.device.index, memory.address, path, nbytes)
+def _copy_to_gpu(tiers: MemoryTiers, part: TierPart, shared: bool = False) -> cuda.DeviceMemory:
+    """Read rows into memory of the GPU; `shared`: memory that other processes can open."""
+    smaller = "give a smaller gpu=" if part.tier == "gpu" else "make the layout's peer tier smaller"
+    advice = f"{smaller}, or end other programs on this GPU"
+    with cuda.device_errors(f"{tiers.name}: {part.tier} tier", advice):
+        memory = cuda.allocate(tiers.device.index, part.nbytes, shared)
+        if part.file is not None:
+            fill_memory(tiers.device.index, memory.address, part.file, part.nbytes)
+            return memory
+        stream, at = cuda.Stream(tiers.device.index), memory.address
+        for rows in part.pieces():
+            cuda.copy(tiers.device.index, at, rows.ctypes.data, rows.nbytes, stream.handle)
+            stream.synchronize()
+            at += rows.nbytes
     return memory
 
 

@@ -333,7 +333,7 @@ class GpuFeatures(GpuRows):
             delivery.refuse_decoding(layout, entry)
         self.drives = open_drives(layout, device, reading.drives, reading.verify) if bam else None
         reader = None if bam else open_images(layout, entry, reading)
-        memory = load_tiers(layout, entry, device, group)
+        memory = load_tiers(layout, entry, device, reading, group)
         load_codec(memory, delivery)
         super().__init__(str(layout.path), memory, sms, reader, delivery)
         self._layout, self._reading = layout, reading

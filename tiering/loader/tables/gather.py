@@ -14,12 +14,14 @@ from tiering.artifacts.manifest import storage_dtype
 from tiering.errors import BudgetError, CapabilityError, FormatError, InputError, TieringError
 from tiering.formats.arrow import as_array
 from tiering.formats.layout import MEMORY_TIERS, TIERS, Layout, TypeLayout
+from tiering.layout.cut import cut_layout
 from tiering.loader.options import ReadOptions
 from tiering.loader.process import require_torch, warn_once
 from tiering.loader.stats import Counters
 from tiering.loader.tables.delivery import Delivery
 from tiering.loader.tables.indexing import ClosableRows
-from tiering.loader.tables.resident import SharedBlock, load_rows
+from tiering.loader.tables.ranks import TierPart
+from tiering.loader.tables.resident import SharedBlock
 from tiering.loader.tables.ssd import PageChecks, describe, make_table, open_images, preload_ssd_rows, warn_of_fallback
 from tiering.text.units import format_bytes, format_count, parse_threads
 
@@ -227,16 +229,16 @@ class TieredFeatures(HostRows):
         group: PeerGroup | None = None,
     ) -> None:
         entry = layout.type_layout(node_type)
-        self._reopened_by = (str(layout.path.absolute()), layout.digest, node_type, reading, preloaded)
+        self._reopened_by = (str(layout.path.absolute()), layout.digest, layout.sizes, node_type, reading, preloaded)
         delivery = Delivery.of(layout, entry, reading.dtype)
         checks = PageChecks(layout) if reading.verify and entry.rows("ssd") else None
         if reading.verify:
             layout.verify_tiers(node_type)
         reader = open_images(layout, entry, reading)
         tiers = [
-            load_rows(layout.tier_path(node_type, tier, peer), rows * entry.row_bytes, group) if rows else None
+            TierPart(layout, entry, tier, reading, share).load(group) if rows else None
             for tier in MEMORY_TIERS
-            for peer, rows in enumerate(entry.file_rows(tier, layout.num_peers))
+            for share, rows in enumerate(entry.file_rows(tier, layout.num_peers))
         ]
         self._resident: list[SharedBlock] = [rows for rows in tiers if rows is not None]
         no_rows = np.empty(0, np.uint8)
@@ -273,8 +275,8 @@ class TieredFeatures(HostRows):
         return "host memory" if tier == "cpu" else "host memory (opened with device='cpu')"
 
 
-def _reopen(path: str, digest: str, node_type: str, reading: ReadOptions, preloaded: bool) -> TieredFeatures:
-    return TieredFeatures(same_layout(path, digest), node_type, reading, preloaded)
+def _reopen(path: str, digest: str, sizes: tuple[Any, ...], *about: Any) -> TieredFeatures:
+    return TieredFeatures(cut_layout(same_layout(path, digest), *sizes), *about)
 
 
 def same_layout(path: str, digest: str) -> Layout:

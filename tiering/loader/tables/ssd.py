@@ -131,7 +131,7 @@ def preload_bytes(layout: Layout, node_type: str, reading: ReadOptions) -> int:
 
 
 def _preload_key(layout: Layout, entry: TypeLayout, reading: ReadOptions) -> tuple[Any, ...]:
-    return str(layout.path.absolute()), layout.digest, entry.node_type, "ssd", reading.verify
+    return str(layout.path.absolute()), layout.digest, entry.node_type, "ssd", entry.ranges["ssd"][0], reading.verify
 
 
 def warn_of_fallback(source: native.SsdReader | native.RowBuffer | native.GatherStats) -> None:
