@@ -7,7 +7,7 @@ namespace tiering::test {
 
 inline constexpr uint32_t kThreadLanes = 4;  // ids of a chunk; some lists are shorter
 
-/// Runs all warps to their end; several at once, or, with `in_turn`, one after the other.
+/// Reads a list, as Drives::read does, by warps of which several run at once, or, with `in_turn`, one after the other.
 void read_in_lanes(const DriveSet& drives, const DriveRowList& list, bool in_turn = false);
 
 }  // namespace tiering::test

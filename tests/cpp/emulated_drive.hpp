@@ -230,7 +230,10 @@ class DriveRig {
   std::vector<std::unique_ptr<EmulatedDrive>> drives;
   std::vector<DriveQueue> queues;
   unsigned long long failure = DriveFailure::kNone;
+  unsigned long long rest = 0;
+  std::vector<uint32_t> cursors;
   uint32_t stop = 0;
+  bool ordered = true;  ///< pages are copied by the launch that reads them
   uint64_t patience = 5'000'000'000;
 
   /// `pages`: of all drives; `begin`: number of each queue's first command, a multiple of two rounds.
@@ -250,12 +253,13 @@ class DriveRig {
     std::memset(memory, 0, static_cast<size_t>(shape.bytes()));
     queues = make_queues(opened_, shape, memory, opened_[0]->bus().map(memory, shape.bytes(), true), registers,
                          [](std::byte* to, const void* from, size_t bytes) { std::memcpy(to, from, bytes); });
-    for (DriveQueue& queue : queues) queue.submitted = queue.reaped = begin;
+    for (DriveQueue& queue : queues) queue.submitted = queue.reaped = queue.copied = begin;
+    cursors.resize(shape.drives);
   }
 
   DriveSet set() {
     return {queues.data(), shape_.drives, shape_.pairs, shape_.depth, std::countr_zero(block_bytes_),
-            patience,      &stop,         &failure};
+            patience,      &stop,         &failure,     cursors.data(), ordered ? nullptr : &rest};
   }
   /// A byte of the images, so many behind a place.
   std::byte byte_at(const SsdGeometry::Place& place, int64_t behind) const {
