@@ -63,7 +63,8 @@ void run_warps(const DriveSet& drives, bool in_turn, const Body& body) {
 
 }  // namespace
 
-void read_in_lanes(const DriveSet& drives, const DriveRowList& list, bool in_turn) {
+void read_in_lanes(const DriveSet& drives, const DriveRowList& list, bool in_turn,
+                   const std::function<void()>& flush) {
   const RowPieces pieces(list.geometry, list.row_bytes);
   std::fill_n(drives.cursors, drives.num_drives, 0);
   const auto read = [&](const ThreadWarp& warp) { drive_rows(warp, drives, list, pieces); };
@@ -71,8 +72,10 @@ void read_in_lanes(const DriveSet& drives, const DriveRowList& list, bool in_tur
   do {
     if (drives.rest != nullptr) *drives.rest = ~0ULL;
     run_warps(drives, in_turn, read);
-    if (drives.rest != nullptr) run_warps(drives, in_turn, copy);
-  } while (drives.rest != nullptr && *drives.rest == 0 && *drives.failure >= DriveFailure::refused(0, 0));
+    if (drives.rest == nullptr) return;
+    flush();
+    run_warps(drives, in_turn, copy);
+  } while (*drives.rest == 0 && *drives.failure >= DriveFailure::refused(0, 0));
 }
 
 }  // namespace tiering::test

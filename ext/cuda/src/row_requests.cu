@@ -33,7 +33,9 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t id = request.ids[i];
     uint64_t key = kNoRow;
     if (table.contains(id)) {
-      ++rows[static_cast<int>(table.ranges.tier_of(id))];
+      const auto of = static_cast<int>(table.ranges.tier_of(id));
+      TIERING_UNROLL
+      for (int tier = 0; tier < kNumTiers; ++tier) rows[tier] += tier == of;  // by a constant index: in registers
       key = static_cast<uint64_t>(id);
       if (request.slots != nullptr && id >= table.ranges.cpu_end)
         key = request.slots[i] == kNoSlot ? kNoRow
@@ -45,6 +47,7 @@ __global__ void __launch_bounds__(kThreads)
     pairs.keys[i] = key;
     pairs.values[i] = static_cast<uint32_t>(i);
   }
+  TIERING_UNROLL
   for (int tier = 0; tier < kNumTiers; ++tier) add_to(tally + tier, rows[tier]);
 }
 

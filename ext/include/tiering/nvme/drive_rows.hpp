@@ -200,9 +200,10 @@ class DriveReader {
   TIERING_SHARED void leave() {
     warp_.sync();
     if (warp_.lane() != 0) return;
-    queue_.submitted = submitted_;
-    queue_.reaped = reaped_;
-    queue_.copied = copied_;
+    DriveQueue& queue = drives_.queues[warp_.number()];
+    queue.submitted = submitted_;
+    queue.reaped = reaped_;
+    queue.copied = copied_;
   }
 
   /// Claims pieces of the list, and takes the drive's pages among them, until the queue may overflow or the list ends; rings
@@ -333,7 +334,7 @@ class DriveReader {
   const DriveSet& drives_;
   const DriveRowList& list_;
   const RowPieces& pieces_;
-  DriveQueue& queue_;
+  const DriveQueue queue_;  // as the launch finds it
   const uint32_t drive_;
   const uint32_t total_;  // pieces of the list
   const uint32_t page_bytes_;
