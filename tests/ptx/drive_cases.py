@@ -57,3 +57,57 @@ def read_case(kernels: dict[str, Kernel], case: Case, most_turns: int = 2_000_00
         assert [row.tobytes() for row in found] == expected
         assert sorted(memory.commanded) == sorted({page for row in wanted.tolist() for page in table.pages_of(row)})
         memory.check_idle()
+
+
+def refused_page(kernels: dict[str, Kernel], flushed: bool = False) -> None:
+    """A page that a drive refuses is named, and all others are read."""
+    shape = Shape(drives=2, depth=8)
+    table, memory = Table(512, shape), DriveMemory(shape, 1, flushed=flushed)
+    memory.bad = (1, 3)
+    (found,) = read_list(memory, kernels, [(table, np.arange(20))])
+    assert memory.failure() == (2 * 3 + 1 + 1) << 16 | 0x281
+    for row in range(20):
+        assert found[row].tobytes() == (b"\xee" * 512 if row == 7 else table.row(row))
+    memory.check_idle()
+
+
+def refused_page_of_a_flushed_drive(kernels: dict[str, Kernel]) -> None:
+    """The same by launches that read and launches that copy."""
+    refused_page(kernels, flushed=True)
+
+
+def drives_that_fail(kernels: dict[str, Kernel]) -> None:
+    """Silent: too late; stopped by the host; completions of commands that were not sent. The word names the queue."""
+    shape = Shape(drives=2, depth=8)
+    for why, name in ((3, "silent"), (1, "silent"), (2, "repeats")):
+        memory = DriveMemory(shape, why)
+        setattr(memory, name, True)
+        memory.stop[0] = why == 1
+        (found,) = read_list(memory, kernels, [(Table(64, shape), np.arange(8, 16))])  # all in the second drive
+        assert memory.failure() == 1 << 4 | why
+        assert (found == 0xEE).all()
+
+
+def nothing_to_read(kernels: dict[str, Kernel]) -> None:
+    """An empty list sends no command."""
+    memory = DriveMemory(Shape(), 0)
+    read_list(memory, kernels, [(Table(64, Shape()), np.arange(0))])
+    assert not memory.commanded
+    memory.check_idle()
+
+
+def two_rounds_at_a_time(kernels: dict[str, Kernel]) -> None:
+    """Two launches read side by side, each by pairs of its own, as the calls of two threads do."""
+    shape = Shape(drives=2, pairs=2, depth=8, rounds=2)
+    for seed in range(3):
+        memory, chance = DriveMemory(shape, seed), np.random.default_rng(seed)
+        tables = [(Table(n, shape, 4, unit), np.sort(chance.choice(90, 60))) for n, unit in ((512, 3), (64, 40))]
+        for _ in range(2):
+            found = read_list(memory, kernels, tables)
+            for rows, (table, wanted) in zip(found, tables, strict=True):
+                assert [row.tobytes() for row in rows] == [table.row(row) for row in wanted.tolist()]
+            assert memory.failure(0) == memory.failure(1) == NO_FAILURE
+            memory.check_idle()
+
+
+CHECKS = [refused_page, refused_page_of_a_flushed_drive, drives_that_fail, nothing_to_read, two_rounds_at_a_time]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -79,6 +78,13 @@ class Table(NamedTuple):
         data = b"".join(page_content(drive, number, page) for drive, number in pages)
         return data[begin % page :][: self.row_bytes]
 
+    def mark(self, row: int, wanted: dict[tuple[int, int], bytearray]) -> None:
+        """Mark the bytes of a row in those of its pages."""
+        page, begin = self.shape.page, self.place(row)[1]
+        for drive, number in self.pages_of(row):
+            first, last = max(begin - number * page, 0), min(begin + self.row_bytes - number * page, page)
+            wanted.setdefault((drive, number), bytearray(page))[first:last] = b"\1" * (last - first)
+
     def pieces(self) -> bytes:
         """``RowPieces``."""
         page, per_unit = self.shape.page, self.unit // self.stride
@@ -108,6 +114,8 @@ class Served:
     coming: list[tuple[int, ...]] = field(default_factory=list)
     landed: dict[int, int] = field(default_factory=dict)
     """Number of the completion of each place."""
+    pages: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Drive and page that each place has."""
 
 
 class DriveMemory(Memory):
@@ -128,6 +136,8 @@ class DriveMemory(Memory):
         self.bad: tuple[int, int] | None = None
         self.commanded: list[tuple[int, int]] = []
         """Drive and page of each command."""
+        self.wanted: dict[tuple[int, int], bytearray] = {}
+        """Of each page: which of its bytes are of rows that are asked for."""
         self._arrays: list[Bytes] = []
         queues, depth, page = shape.queues, shape.depth, shape.page
         self.commands, self.completions = self.make(queues * depth * 64), self.make(queues * depth * 16)
@@ -203,6 +213,12 @@ class DriveMemory(Memory):
             self._known.setdefault((lane.warp.key, lane.number), set()).add((queue, newest))
         return word
 
+    def publish(self, lane: Lane, address: int, size: int, value: int) -> None:
+        """Ring a doorbell, which says something new."""
+        if self.load(lane, address, size, True) == value:
+            raise MachineError("a doorbell rings for nothing")
+        super().publish(lane, address, size, value)
+
     def meet(self, warp: Warp) -> None:
         """What one knows, all know."""
         super().meet(warp)
@@ -222,6 +238,9 @@ class DriveMemory(Memory):
                 raise MachineError("a page is read without order behind its completion")
             if not strong:
                 raise MachineError("a page is read through the cache of a multiprocessor, which may have an older one")
+            begin = at % self.shape.page
+            if self.wanted[self._served[queue].pages[place]].find(0, begin, begin + size) >= 0:
+                raise MachineError("bytes of a page are read that are of no row")
         at = address - self.completions.ctypes.data
         if 0 <= at < self.completions.nbytes and not strong:
             self._serve(at // 16 // self.shape.depth)
@@ -267,7 +286,7 @@ class DriveMemory(Memory):
                 self._unseen.append((first ^ FLIP, data))
             else:
                 self.places[at : at + page] = np.frombuffer(data, np.uint8)
-        served.landed[landing % depth] = served.written
+        served.landed[landing % depth], served.pages[landing % depth] = served.written, (drive, number)
         word = command[0] >> 16 ^ (depth if self.repeats else 0) | ((served.written // depth + 1) & 1) << 16 | status << 17
         entry = 16 * (queue * depth + served.written % depth)
         self.completions[entry + 12 : entry + 16] = np.frombuffer(struct.pack("<I", word), np.uint8)
@@ -292,7 +311,7 @@ def read_list(
 ) -> list[Bytes]:
     """Read rows, ascending, of a table for each round, all rounds side by side, as ``Drives::read`` does."""
     read, copy = (next(k for name, k in kernels.items() if ("copy" in name) == copies) for copies in (False, True))
-    launches, results = [], list[Callable[[], Bytes]]()
+    launches, results, orders = [], list[Bytes](), []
     for round_, (table, wanted) in enumerate(tables):
         targets = memory.chance.sample(range(wanted.size), wanted.size)
         out = memory.make(max(wanted.size * table.row_bytes, 1), 0xEE)
@@ -300,9 +319,12 @@ def read_list(
         addresses = [memory.put(array).ctypes.data for array in lists]
         rows = struct.pack("<7q4Q", *table.geometry, table.row_bytes, *addresses, out.ctypes.data)
         memory.cursors[round_][:] = 0
+        for row in wanted.tolist():
+            table.mark(row, memory.wanted)
         shape = memory.shape
         launches.append((shape.drives * shape.pairs, 32, [memory.drive_set(round_), rows, table.pieces()]))
-        results.append(lambda out=out, table=table, targets=targets: out.reshape(-1, table.row_bytes)[targets])
+        results.append(out[: wanted.size * table.row_bytes].reshape(-1, table.row_bytes))
+        orders.append(targets)
     while True:
         memory.rest[:] = 0xFF
         memory.launch_together([Launch(read, *launch) for launch in launches])
@@ -312,4 +334,4 @@ def read_list(
         memory.launch_together([Launch(copy, *launch) for launch in launches])
         if int(memory.rest.view(np.uint64)[0]) != 0 or memory.failure() < COMPLETED:
             break
-    return [result() for result in results]
+    return [result[order] for result, order in zip(results, orders, strict=True)]

@@ -22,6 +22,8 @@ from ptx_program import LOCAL, PARAMETERS, Kernel, Meeting
 LANES = 32
 _TOGETHER = 4
 """Warps that run side by side."""
+_MOST_STORED = 100
+"""Stores that a warp keeps from others; each load looks at them."""
 
 
 class MachineError(Exception):
@@ -56,8 +58,8 @@ class Lane:
         self.local = bytearray(local_bytes)
         self.stored: list[tuple[int, bytes]] = []
         """What only this thread sees."""
-        self.cached: dict[tuple[int, int], bytes] = {}
-        """Results of plain loads, which need not look again."""
+        self.cached: dict[int, dict[tuple[int, int], bytes]] = {}
+        """Results of plain loads, which need not look again, by address and size, in lines of 16 bytes."""
         self.acquired = False
         self.executed = 0
         """Instructions."""
@@ -273,6 +275,8 @@ class Memory:
                 self._writers[at] = own
         lane.warp.stored += lane.stored
         lane.stored = []
+        if len(lane.warp.stored) > _MOST_STORED:
+            self.flush(lane.warp)
 
     def flush(self, warp: Warp) -> None:
         """A warp's stores become everybody's."""
@@ -306,11 +310,11 @@ class Memory:
             if address >= LOCAL:
                 return bytes(lane.local[address - LOCAL : address - LOCAL + size])
             return lane.warp.parameters[address - PARAMETERS : address - PARAMETERS + size]
-        data = None if strong else lane.cached.get((address, size))
+        data = None if strong else lane.cached.get(address >> 4, {}).get((address, size))
         if data is None:
             data = bytes(self.view(address, size))
             if not strong:
-                lane.cached[address, size] = data
+                lane.cached.setdefault(address >> 4, {})[address, size] = data
         if lane.stored or lane.warp.stored:
             patched = bytearray(data)
             for at, stored in [*lane.warp.stored, *lane.stored]:
@@ -326,6 +330,7 @@ class Memory:
             raise MachineError(f"an access of {size} bytes at {address:#x} is not aligned")
 
 
-def _forget(cached: dict[tuple[int, int], bytes], address: int, size: int) -> None:
-    for key in [key for key in cached if key[0] < address + size and address < key[0] + key[1]]:
-        del cached[key]
+def _forget(cached: dict[int, dict[tuple[int, int], bytes]], address: int, size: int) -> None:
+    if line := cached.get(address >> 4):  # an access is aligned: it lies in one line
+        for key in [key for key in line if key[0] < address + size and address < key[0] + key[1]]:
+            del line[key]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from drive_cases import CASES, Case, read_case
+from drive_cases import CASES, CHECKS, Case, read_case
 from ptx_drives import DriveMemory, Shape, Table, read_list
 from ptx_machine import MachineError
 from ptx_program import Kernel, read_kernels
@@ -25,16 +25,15 @@ def test_rows_are_right(case: Case, kernels: Kernels) -> None:
 
 def _without(pattern: str, number: int) -> Callable[[str], str]:
     def change(text: str) -> str:
-        begin = text.index(".entry", text.index("drive_rows_kernel") if "copy" not in pattern else 0)
-        lines = text[begin:].split("\n")
+        lines = text.split("\n")
         del lines[[i for i, line in enumerate(lines) if re.search(pattern, line)][number]]
-        return text[:begin] + "\n".join(lines)
+        return "\n".join(lines)
 
     return change
 
 
 def _plain_completions(text: str) -> str:
-    return re.sub(r"ld\.acquire\.sys\.b32(.*\+12\])", r"ld.global.b32\1", text, count=1)
+    return text.replace("ld.acquire.sys.b32", "ld.global.b32", 1)
 
 
 @pytest.mark.parametrize(
@@ -67,43 +66,9 @@ def test_no_cached_loads(ptx_folder: Path, kernels: Kernels) -> None:
     assert not re.search(r"ld\.global\.nc|\bcall\b|\.local", text)
 
 
-@pytest.mark.parametrize("flushed", [False, True])
-def test_refused_page_is_named_and_others_are_read(kernels: Kernels, flushed: bool) -> None:
-    shape = Shape(drives=2, depth=8)
-    table, memory = Table(512, shape), DriveMemory(shape, 1, flushed=flushed)
-    memory.bad = (1, 3)
-    (found,) = read_list(memory, kernels["drive_rows"], [(table, np.arange(20))])
-    assert memory.failure() == (2 * 3 + 1 + 1) << 16 | 0x281
-    for row in range(20):
-        assert found[row].tobytes() == (b"\xee" * 512 if row == 7 else table.row(row))
-    memory.check_idle()
-
-
-def test_drives_that_fail_end_the_launch(kernels: Kernels) -> None:
-    """Silent: too late; stopped by the host; a completion of a command that was not sent. The word names the queue."""
-    shape = Shape(depth=8)
-    for why, name in ((3, "silent"), (1, "silent"), (2, "repeats")):
-        memory = DriveMemory(shape, why)
-        setattr(memory, name, True)
-        memory.stop[0] = why == 1
-        (found,) = read_list(memory, kernels["drive_rows"], [(Table(64, shape), np.arange(40))])
-        assert memory.failure() == 0 << 4 | why
-        assert (found == 0xEE).all()
-
-
-def test_two_rounds_at_a_time(kernels: Kernels) -> None:
-    """Two launches read side by side, each by pairs of its own, as the calls of two threads do."""
-    shape = Shape(drives=2, pairs=2, depth=8, rounds=2)
-    for seed in range(3):
-        memory = DriveMemory(shape, seed)
-        chance = np.random.default_rng(seed)
-        tables = [(Table(n, shape, 4, unit), np.sort(chance.choice(90, 60))) for n, unit in ((512, 3), (64, 40))]
-        for _ in range(2):
-            found = read_list(memory, kernels["drive_rows"], tables)
-            for rows, (table, wanted) in zip(found, tables, strict=True):
-                assert [row.tobytes() for row in rows] == [table.row(row) for row in wanted.tolist()]
-            assert memory.failure(0) == memory.failure(1) == 2**64 - 1
-            memory.check_idle()
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_failures_and_rounds(check: Callable[[dict[str, Kernel]], None], kernels: Kernels) -> None:
+    check(kernels["drive_rows"])
 
 
 def test_instructions_a_page(kernels: Kernels) -> None:
