@@ -55,16 +55,14 @@ void run_warps(const DriveSet& drives, bool in_turn, const Body& body) {
   for (uint32_t warp = 0; warp < drives.num_drives * drives.pairs; ++warp) {
     meetings.push_back(std::make_unique<Meeting>());
     for (uint32_t lane = 0; lane < kThreadLanes; ++lane)
-      lanes.emplace_back(
-          [&body, &meeting = *meetings.back(), lane, warp] { body(ThreadWarp{meeting, lane, warp}); });
+      lanes.emplace_back([&body, &meeting = *meetings.back(), lane, warp] { body(ThreadWarp{meeting, lane, warp}); });
     if (in_turn) lanes.clear();
   }
 }
 
 }  // namespace
 
-void read_in_lanes(const DriveSet& drives, const DriveRowList& list, bool in_turn,
-                   const std::function<void()>& flush) {
+void read_in_lanes(const DriveSet& drives, const DriveRowList& list, bool in_turn, const std::function<void()>& flush) {
   const RowPieces pieces(list.geometry, list.row_bytes);
   std::fill_n(drives.cursors, drives.num_drives, 0);
   const auto read = [&](const ThreadWarp& warp) { drive_rows(warp, drives, list, pieces); };

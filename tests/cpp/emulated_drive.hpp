@@ -281,7 +281,7 @@ class DriveRig {
     for (auto& drive : drives) drive->flush();
   }
   DriveSet set() {
-    return {queues.data(), shape_.drives, shape_.pairs, shape_.depth, std::countr_zero(block_bytes_),
+    return {queues.data(), shape_.drives, shape_.pairs, shape_.depth,   std::countr_zero(block_bytes_),
             patience,      &stop,         &failure,     cursors.data(), rest_};
   }
   /// A byte of the images, so many behind a place.

@@ -179,7 +179,8 @@ int main() {
   reads_rows({.drives = 2, .pairs = 2}, {.row_bytes = 512, .count = 60, .in_turn = true});
   reads_rows({.depth = 16}, {.row_bytes = 4096, .count = 60, .launches = 1, .begin = 65536 - 32});
   reads_rows({.depth = 16}, {.row_bytes = 4096, .count = 60, .launches = 1, .begin = 0U - 32});
-  reads_rows({.drives = 2, .pairs = 2, .depth = 8}, {.row_bytes = 520, .count = 200, .unit_pages = 4, .unordered = true});
+  reads_rows({.drives = 2, .pairs = 2, .depth = 8},
+             {.row_bytes = 520, .count = 200, .unit_pages = 4, .unordered = true});
   reads_rows({.depth = 4}, {.row_bytes = 4096, .count = 50, .launches = 3, .unordered = true});
   faults_are_named();
   host_can_stop_it();

@@ -36,6 +36,9 @@ CASES = [
     Case(Shape(pairs=2, depth=8), row_bytes=601, unit_pages=8, rows=30),
     Case(Shape(drives=3, depth=8, page=4096), row_bytes=64, first_unit=2**36 // 3 * 3, begin=2**32 - 16, launches=2),
     Case(Shape(drives=2, pairs=2, depth=4), row_bytes=512, flushed=True, launches=2),
+    Case(Shape(pairs=2, depth=8), row_bytes=601, unit_pages=8, rows=30, flushed=True),
+    Case(Shape(depth=8, page=4096), row_bytes=4096, rows=14, flushed=True),
+    Case(Shape(depth=8, page=4096), row_bytes=1500, unit_pages=2, rows=14),
     Case(Shape(depth=8, page=8192), row_bytes=9000, unit_pages=2, rows=12, flushed=True),
 ]
 

@@ -287,7 +287,9 @@ class DriveMemory(Memory):
             else:
                 self.places[at : at + page] = np.frombuffer(data, np.uint8)
         served.landed[landing % depth], served.pages[landing % depth] = served.written, (drive, number)
-        word = command[0] >> 16 ^ (depth if self.repeats else 0) | ((served.written // depth + 1) & 1) << 16 | status << 17
+        word = (
+            command[0] >> 16 ^ (depth if self.repeats else 0) | ((served.written // depth + 1) & 1) << 16 | status << 17
+        )
         entry = 16 * (queue * depth + served.written % depth)
         self.completions[entry + 12 : entry + 16] = np.frombuffer(struct.pack("<I", word), np.uint8)
         served.written += 1

@@ -47,7 +47,7 @@ struct DeviceInfo {
   int64_t total_bytes = 0;
   std::string pci_bus;
   std::string drive_writes;  ///< DriveWrites, by name
-  bool coherent = false;  ///< reads host memory over a link that keeps caches in step, such as NVLink-C2C
+  bool coherent = false;     ///< reads host memory over a link that keeps caches in step, such as NVLink-C2C
 };
 
 /// Versions of driver and runtime as CUDA numbers them: 13000 is 13.0; 0 where there is no driver.

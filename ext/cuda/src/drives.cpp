@@ -17,8 +17,7 @@ DriveWrites drive_writes(int device) {
   };
   if (ask(cudaDevAttrGPUDirectRDMASupported) == 0) return DriveWrites::none;
   if (ask(cudaDevAttrGPUDirectRDMAWritesOrdering) >= cudaGPUDirectRDMAWritesOrderingOwner) return DriveWrites::ordered;
-  const bool flushes =
-      (ask(cudaDevAttrGPUDirectRDMAFlushWritesOptions) & cudaFlushGPUDirectRDMAWritesOptionHost) != 0;
+  const bool flushes = (ask(cudaDevAttrGPUDirectRDMAFlushWritesOptions) & cudaFlushGPUDirectRDMAWritesOptionHost) != 0;
   return flushes ? DriveWrites::flushed : DriveWrites::none;
 }
 
@@ -28,9 +27,10 @@ Drives::Drives(std::vector<std::unique_ptr<Drive>> drives, int64_t page_bytes, c
   int device = 0;
   check(cudaGetDevice(&device), "finding the device");
   const DriveWrites writes = drive_writes(device);
-  TIERING_EXPECT(writes != DriveWrites::none,
-                 "this GPU does not see what drives write to its memory (GPUDirect RDMA): use another engine, or a data "
-                 "center GPU");
+  TIERING_EXPECT(
+      writes != DriveWrites::none,
+      "this GPU does not see what drives write to its memory (GPUDirect RDMA): use another engine, or a data "
+      "center GPU");
   TIERING_EXPECT(!drives_.empty() && drives_.size() == image_bytes.size(), "expected a drive for each of ",
                  image_bytes.size(), " images, found ", drives_.size());
   for (size_t d = 0; d < drives_.size(); ++d) {
@@ -143,7 +143,8 @@ std::string Drives::describe(unsigned long long failure) const {
       case DriveFailure::kStrange:
         return drive + ": the drive answered what it was not asked; does another process use it?";
       default:
-        return drive + ": the drive did not answer for " + std::to_string(rounds_[0].set.patience / 1'000'000'000) + " s";
+        return drive + ": the drive did not answer for " + std::to_string(rounds_[0].set.patience / 1'000'000'000) +
+               " s";
     }
   }
   const auto page = static_cast<int64_t>((failure >> 16) - 1), drives = static_cast<int64_t>(drives_.size());

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstddef>
-
 #include <tiering/nvme/drive_rows.hpp>
 
 #include "../../cpp/host_link.hpp"

@@ -15,7 +15,8 @@ class Divisor {
   /// From 1 on; of the host.
   explicit constexpr Divisor(int64_t divisor)
       : bits_(std::bit_width(static_cast<uint64_t>(divisor) - 1)),
-        factor_(static_cast<uint64_t>((static_cast<unsigned __int128>(1) << (63 + bits_)) / static_cast<uint64_t>(divisor)) +
+        factor_(static_cast<uint64_t>((static_cast<unsigned __int128>(1) << (63 + bits_)) /
+                                      static_cast<uint64_t>(divisor)) +
                 1) {}
 
   TIERING_SHARED constexpr int64_t divide(int64_t number) const {

@@ -302,8 +302,9 @@ class DriveReader {
         TIERING_UNROLL
         for (int i = 0; i < PieceCopy::kTogether; ++i) {
           const uint32_t lane = lanes != 0 ? warp_.lowest(lanes) : 0, bytes = warp_.shuffle(piece.bytes, lane);
-          copies[i] = {list_.out + int64_t{warp_.shuffle(target, lane)} * list_.row_bytes + warp_.shuffle(piece.in_row, lane),
-                  queue_.places + warp_.shuffle(from, lane), lanes != 0 ? bytes : 0};
+          copies[i] = {
+              list_.out + int64_t{warp_.shuffle(target, lane)} * list_.row_bytes + warp_.shuffle(piece.in_row, lane),
+              queue_.places + warp_.shuffle(from, lane), lanes != 0 ? bytes : 0};
           lanes &= lanes - 1;
         }
         warp_.copy(copies);

@@ -23,7 +23,7 @@ DriveWrites drive_writes(int device);
 /// Memory: of the device, for each pair of queues `kDepth` pages and 64 KiB. Multiprocessors: a warp for each pair.
 class Drives {
  public:
-  static constexpr uint32_t kRounds = 2;              ///< lists that are read at a time, each by pairs of its own
+  static constexpr uint32_t kRounds = 2;               ///< lists that are read at a time, each by pairs of its own
   static constexpr uint32_t kPairs = 4, kDepth = 256;  ///< of each round: 896 to 1,020 reads in flight to each drive
 
   /// On the current device; each drive holds an image of so many bytes. Throws InputError where drives, device or page
