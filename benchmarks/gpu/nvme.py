@@ -105,8 +105,8 @@ def commands(drive: PlayedDrive, repeats: int) -> Table:
             best = sorted(rates[1:])[repeats // 2]
             found.append([row_bytes, pairs, best / 1e6, best / pairs / 1e6, counted, best / pairs * counted / 1e9])
     heads = [
-        "bytes of a row", "pairs", "million commands/s", "million commands/s of a warp", "PTX instructions of a command",
-        "billion instructions/s of a warp",
+        "bytes of a row", "pairs", "million commands/s", "million commands/s of a warp",
+        "PTX instructions of a command", "billion instructions/s of a warp",
     ]  # fmt: skip
     return Table("nvme-commands", {"page": PAGE, "depth": DEPTH, "repeats": repeats}, heads, found)
 

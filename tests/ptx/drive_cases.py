@@ -12,7 +12,7 @@ from ptx_program import Kernel
 class Case(NamedTuple):
     """Some launches, one after the other, that read `rows` random rows each."""
 
-    shape: Shape = Shape()  # noqa: RUF009
+    shape: Shape = Shape()
     row_bytes: int = 64
     unit_pages: int = 1
     rows: int = 40

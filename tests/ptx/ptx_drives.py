@@ -1,4 +1,4 @@
-"""NVMe drives for kernels in the interpreter: looked at whenever a thread polls, they complete commands in any order."""
+"""NVMe drives for kernels in the interpreter: they look whenever a thread polls, and complete in any order."""
 
 from __future__ import annotations
 
@@ -152,7 +152,8 @@ class DriveMemory(Memory):
         self.chunks = self.put((begins ^ FLIP).astype(np.uint64))
         parts = [
             (self.commands, depth * 64), (self.completions, depth * 16), (self.bells, 8), (self.bells[4:], 8),
-            (self.places, depth * page), (self.chunks, chunks * 8), (self.free_places, depth * 2), (self.reads, depth * 8),
+            (self.places, depth * page), (self.chunks, chunks * 8), (self.free_places, depth * 2),
+            (self.reads, depth * 8),
         ]  # fmt: skip
         records = [
             QUEUE.pack(*(array.ctypes.data + q * step for array, step in parts), begin, begin, begin)
@@ -253,7 +254,7 @@ class DriveMemory(Memory):
             raise MachineError("a doorbell beyond the queue")
         while served.head != tail:
             at = 64 * (queue * depth + served.head)
-            served.coming.append(struct.unpack("<16I", self.commands[at : at + 64]))
+            served.coming.append(struct.unpack("<16I", self.commands[at : at + 64].tobytes()))
             served.head = (served.head + 1) % depth
         served.taken += (rung - served.taken) % depth
         if served.taken > served.written:

@@ -1,4 +1,4 @@
-"""The kernels that read from drives, as nvcc compiled them, against drives that are looked at whenever a thread polls."""
+"""The kernels that read from drives, as nvcc compiled them, against drives that look whenever a thread polls."""
 
 from __future__ import annotations
 

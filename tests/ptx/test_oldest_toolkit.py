@@ -1,4 +1,4 @@
-"""Whether the oldest CUDA that is promised knows the instructions of the kernels: its PTX ISA, by the version of the text."""
+"""Whether the oldest promised CUDA knows the instructions of the kernels: its PTX ISA, by the version of the text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a GPU of compute capability 9.0 executes, as text: ptxas may order, merge and spill what the PTX tests have run."""
+"""What a GPU of compute capability 9.0 executes, as text: ptxas may order, merge and spill what PTX tests have run."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_commands_are_visible_before_doorbells(sass: dict[str, list[str]]) -> No
 
 
 def test_completions_are_acquired(sass: dict[str, list[str]]) -> None:
-    """A strong load of the system, behind which the cache of the multiprocessor is invalid before anything is loaded."""
+    """A strong load of the system, behind which the multiprocessor's cache is emptied before anything is loaded."""
     names = operations(kernel_of(sass, "drive_rows_kernel"))
     acquired = [i for i, name in enumerate(names) if name.startswith("LD") and "STRONG.SYS" in name]
     assert len(acquired) == 2  # completions, the host's stop word
@@ -98,7 +98,7 @@ def test_pages_are_loaded_together_past_the_cache(sass: dict[str, list[str]], na
 
 @pytest.mark.parametrize("name", DRIVES)
 def test_geometry_takes_no_division(sass: dict[str, list[str]], name: str) -> None:
-    """A division of 64 bits is a call, or begins with a reciprocal, I2F.U64; of 32 bits there are some, for long rows."""
+    """A division of 64 bits is a call, or begins with a reciprocal, I2F.U64; long rows take some of 32 bits."""
     names = operations(kernel_of(sass, f"{name}_kernel"))
     assert "CALL" not in " ".join(names) and not [name for name in names if name.startswith("I2F.U64")]
     assert len([name for name in names if name.startswith("I2F")]) <= 6
