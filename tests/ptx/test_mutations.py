@@ -15,7 +15,7 @@ from drive_cases import CASES, CHECKS, read_case
 from ptx_program import Kernel, read_kernels
 
 pytestmark = pytest.mark.long
-SAMPLE, NOTICED = 91, 80
+SAMPLE, NOTICED = 91, 70
 _SECONDS = 30
 """Of the processor: a kernel that takes longer does not end."""
 
