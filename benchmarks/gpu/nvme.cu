@@ -20,8 +20,13 @@ __global__ void play_drive(const DriveSet drives, const std::byte* image, const 
     for (const uint32_t tail = DeviceLink::load_acquire(queue.submit_bell); taken % drives.depth != tail; ++taken) {
       const auto& words = queue.commands[taken % drives.depth].words;
       const auto wide = [&words](int at) { return words[at] | uint64_t{words[at + 1]} << 32; };
-      warp.copy(reinterpret_cast<std::byte*>(wide(6)), image + (wide(10) << drives.block_bits),
-                ((words[12] & 0xffff) + 1) << drives.block_bits);
+      const uint32_t part = (((words[12] & 0xffff) + 1) << drives.block_bits) / PieceCopy::kTogether;
+      auto* const to = reinterpret_cast<std::byte*>(wide(6));
+      const std::byte* const from = image + (wide(10) << drives.block_bits);
+      PieceCopy copies[PieceCopy::kTogether];
+      TIERING_UNROLL
+      for (int i = 0; i < PieceCopy::kTogether; ++i) copies[i] = {to + i * part, from + i * part, part};
+      warp.copy(copies);
       warp.sync();
       if (warp.lane() == 0)
         DeviceLink::ring(&queue.completions[taken % drives.depth].words[3],
@@ -88,7 +93,8 @@ extern "C" void* nvme_begin(int pairs, int depth, int64_t page_bytes, int64_t ro
                         9,
                         static_cast<uint64_t>(seconds * 1e9),
                         run->words,
-                        failure};
+                        failure,
+                        run->make<uint32_t>(1)};
   if (cudaStreamCreateWithFlags(&run->player, cudaStreamNonBlocking) != cudaSuccess ||
       cudaGetLastError() != cudaSuccess)
     return nullptr;

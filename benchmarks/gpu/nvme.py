@@ -22,6 +22,8 @@ from benchmarks.pages import comparison_table, describe_machine, show_machine
 from tiering.errors import CapabilityError, DeviceError
 
 PAIRS, ROW_BYTES, PAGE, DEPTH = (1, 2, 4, 8), (128, 512, 1024, 4096), 4096, 256
+INSTRUCTIONS = {128: 59, 512: 59, 1024: 66, 4096: 135}
+"""Instructions of PTX that a warp with a full queue takes for a page with one row, by bytes of the row (tests/ptx)."""
 _IMAGE_PAGES, _SIZE = 1 << 16, 8192  # pages of the drive; rows of the matrices
 _SILENT_SECONDS = 2.0
 
@@ -84,11 +86,15 @@ class PlayedDrive:
 
 
 def commands(drive: PlayedDrive, repeats: int) -> Table:
-    """Measure reads of a quarter of all pages, a row of each."""
+    """Measure reads of a quarter of all pages, a row of each.
+
+    The counted instructions of a page say how busy a warp is: one instruction per cycle is the most, and where a warp
+    is far below, it waits for memory or for the drive.
+    """
     found = []
     for row_bytes in ROW_BYTES:
         pages = torch.randperm(len(drive.image), device="cuda")[: len(drive.image) // 4].sort().values
-        rows = pages * (PAGE // row_bytes)
+        rows, counted = pages * (PAGE // row_bytes), INSTRUCTIONS[row_bytes]
         for pairs in PAIRS:
             rates = []
             for _ in range(repeats + 1):  # the first loads the kernels
@@ -97,8 +103,11 @@ def commands(drive: PlayedDrive, repeats: int) -> Table:
             if not torch.equal(out, drive.image[pages, :row_bytes]):
                 raise DeviceError("nvme: rows are not those of the drive")
             best = sorted(rates[1:])[repeats // 2]
-            found.append([row_bytes, pairs, best / 1e6, best / pairs / 1e6])
-    heads = ["bytes of a row", "pairs", "million commands/s", "of a warp"]
+            found.append([row_bytes, pairs, best / 1e6, best / pairs / 1e6, counted, best / pairs * counted / 1e9])
+    heads = [
+        "bytes of a row", "pairs", "million commands/s", "million commands/s of a warp",
+        "PTX instructions of a command", "billion instructions/s of a warp",
+    ]  # fmt: skip
     return Table("nvme-commands", {"page": PAGE, "depth": DEPTH, "repeats": repeats}, heads, found)
 
 

@@ -2,7 +2,7 @@
 # is AUTO (for the GPUs that are here, where there is an nvcc too), ON (the same; for TIERING_CUDA_SERVERS where there is no
 # GPU), ALL (for every architecture that nvcc knows since the first of those: wheels), or OFF.
 set(TIERING_HAVE_CUDA 0)
-set(TIERING_OLDEST_CUDA 12.0)  # the first with C++20
+set(TIERING_OLDEST_CUDA 12.2)  # the first with st.mmio (PTX ISA 8.2)
 # Code for the GPUs of servers, and text that newer and older ones compile when it is loaded.
 set(TIERING_CUDA_SERVERS 75-virtual 80-real 90)
 set(TIERING_OLDEST_GPU 75)

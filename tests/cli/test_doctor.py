@@ -113,9 +113,13 @@ def test_a_control_group_is_said(examined, monkeypatch):
 @pytest.mark.extra
 def test_a_gpu_and_what_it_locks(examined, monkeypatch):
     lent = simulated_gpu.lend(monkeypatch)
-    next(lent)
+    simulator = next(lent)
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (8 << 20, 8 << 20))
-    found = examined()
+    for writes, text in (("none", "not possible"), ("flushed", "seen after a flush"), ("ordered", "seen in order")):
+        simulator.set_drive_writes(writes)
+        found = examined()
+        assert found["gpu"]["figures"]["devices"][0]["drive_writes"] == writes
+        assert text in found["gpu"]["text"].split("engine='bam': ")[1]
     (device,) = found["gpu"]["figures"]["devices"]
     assert device["memory"] == 1 << 30 and found["gpu"]["figures"]["build_cuda"] == "13.0"
     assert found["gpu"]["advice"] == "" and "ulimit -l" in found["locked memory"]["advice"]

@@ -1,5 +1,6 @@
 #include "drive_lanes.hpp"
 
+#include <algorithm>
 #include <barrier>
 #include <bit>
 #include <memory>
@@ -40,24 +41,39 @@ struct ThreadWarp {
     sync();
     return found;
   }
-  void copy(std::byte* to, const std::byte* from, uint32_t bytes) const {
-    for (uint32_t at = own_lane; at < bytes; at += kLanes) to[at] = from[at];
+  void copy(const PieceCopy (&copies)[PieceCopy::kTogether]) const {
+    for (const auto& copy : copies)
+      for (uint32_t at = own_lane; at < copy.bytes; at += kLanes) copy.to[at] = copy.from[at];
   }
 };
 
-}  // namespace
-
-void read_in_lanes(const DriveSet& drives, const DriveRowList& list, bool in_turn) {
+/// Runs a kernel's body by all warps.
+template <typename Body>
+void run_warps(const DriveSet& drives, bool in_turn, const Body& body) {
   std::vector<std::unique_ptr<Meeting>> meetings;
   std::vector<std::jthread> lanes;
   for (uint32_t warp = 0; warp < drives.num_drives * drives.pairs; ++warp) {
     meetings.push_back(std::make_unique<Meeting>());
     for (uint32_t lane = 0; lane < kThreadLanes; ++lane)
-      lanes.emplace_back([&drives, &list, &meeting = *meetings.back(), lane, warp] {
-        drive_rows(ThreadWarp{meeting, lane, warp}, drives, list);
-      });
+      lanes.emplace_back([&body, &meeting = *meetings.back(), lane, warp] { body(ThreadWarp{meeting, lane, warp}); });
     if (in_turn) lanes.clear();
   }
+}
+
+}  // namespace
+
+void read_in_lanes(const DriveSet& drives, const DriveRowList& list, bool in_turn, const std::function<void()>& flush) {
+  const RowPieces pieces(list.geometry, list.row_bytes);
+  std::fill_n(drives.cursors, drives.num_drives, 0);
+  const auto read = [&](const ThreadWarp& warp) { drive_rows(warp, drives, list, pieces); };
+  const auto copy = [&](const ThreadWarp& warp) { copy_drive_rows(warp, drives, list, pieces); };
+  do {
+    if (drives.rest != nullptr) *drives.rest = ~0ULL;
+    run_warps(drives, in_turn, read);
+    if (drives.rest == nullptr) return;
+    flush();
+    run_warps(drives, in_turn, copy);
+  } while (*drives.rest == 0 && *drives.failure >= DriveFailure::refused(0, 0));
 }
 
 }  // namespace tiering::test

@@ -8,7 +8,9 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <random>
 #include <thread>
 #include <tiering/nvme/drive_queues.hpp>
@@ -25,6 +27,7 @@ inline constexpr uint64_t kFlip = 0x0000'5a5a'a5a5'0000;  // of an address, as d
 class EmulatedDrive {
  public:
   std::atomic<bool> silent = false, repeats_id = false;  ///< repeats_id: the last before it falls silent
+  std::atomic<bool> unordered = false;  ///< pages are seen when somebody flushes, whatever completions say
   std::atomic<int64_t> bad_block = -1;
   std::atomic<int> milliseconds = 0;  ///< that each completion takes
   std::atomic<int64_t> reads = 0;
@@ -58,6 +61,12 @@ class EmulatedDrive {
           std::this_thread::sleep_for(std::chrono::microseconds(50));
       }
     });
+  }
+
+  /// Shows the pages that an unordered drive has written.
+  void flush() {
+    const std::lock_guard lock(mutex_);
+    for (auto& write : std::exchange(unseen_, {})) write();
   }
 
   /// What a process opens; the drive must live longer.
@@ -205,11 +214,16 @@ class EmulatedDrive {
     return found == served.ids.rend() ? id : *found;
   }
 
-  void land(uint64_t from, uint64_t bytes, uint64_t first, uint64_t second) const {
-    for (uint64_t done = 0; done < bytes; done += kDrivePage) {
-      const uint64_t to = (done == 0 ? first : second) ^ kFlip;
-      std::memcpy(reinterpret_cast<void*>(to), &image[from + done], std::min<uint64_t>(kDrivePage, bytes - done));
-    }
+  void land(uint64_t from, uint64_t bytes, uint64_t first, uint64_t second) {
+    const auto write = [=, this] {
+      for (uint64_t done = 0; done < bytes; done += kDrivePage) {
+        const uint64_t to = (done == 0 ? first : second) ^ kFlip;
+        std::memcpy(reinterpret_cast<void*>(to), &image[from + done], std::min<uint64_t>(kDrivePage, bytes - done));
+      }
+    };
+    if (!unordered) return write();
+    const std::lock_guard lock(mutex_);
+    unseen_.push_back(write);
   }
 
   static uint64_t wide(const uint32_t* words, int at) { return words[at] | uint64_t{words[at + 1]} << 32; }
@@ -220,6 +234,8 @@ class EmulatedDrive {
   std::vector<Served> queues_;
   Served admin_ = {};
   std::vector<DriveCompletion*> made_;  // completion queues, by number
+  std::mutex mutex_;
+  std::vector<std::function<void()>> unseen_;
   std::atomic<bool> stop_ = false;
   std::thread thread_;
 };
@@ -230,6 +246,8 @@ class DriveRig {
   std::vector<std::unique_ptr<EmulatedDrive>> drives;
   std::vector<DriveQueue> queues;
   unsigned long long failure = DriveFailure::kNone;
+  unsigned long long rest = 0;
+  std::vector<uint32_t> cursors;
   uint32_t stop = 0;
   uint64_t patience = 5'000'000'000;
 
@@ -250,12 +268,21 @@ class DriveRig {
     std::memset(memory, 0, static_cast<size_t>(shape.bytes()));
     queues = make_queues(opened_, shape, memory, opened_[0]->bus().map(memory, shape.bytes(), true), registers,
                          [](std::byte* to, const void* from, size_t bytes) { std::memcpy(to, from, bytes); });
-    for (DriveQueue& queue : queues) queue.submitted = queue.reaped = begin;
+    for (DriveQueue& queue : queues) queue.submitted = queue.reaped = queue.copied = begin;
+    cursors.resize(shape.drives);
   }
 
+  /// Drives whose pages are seen when somebody flushes: launches read and copy by turns.
+  void disorder() {
+    for (auto& drive : drives) drive->unordered = true;
+    rest_ = &rest;
+  }
+  void flush() {
+    for (auto& drive : drives) drive->flush();
+  }
   DriveSet set() {
-    return {queues.data(), shape_.drives, shape_.pairs, shape_.depth, std::countr_zero(block_bytes_),
-            patience,      &stop,         &failure};
+    return {queues.data(), shape_.drives, shape_.pairs, shape_.depth,   std::countr_zero(block_bytes_),
+            patience,      &stop,         &failure,     cursors.data(), rest_};
   }
   /// A byte of the images, so many behind a place.
   std::byte byte_at(const SsdGeometry::Place& place, int64_t behind) const {
@@ -269,6 +296,7 @@ class DriveRig {
 
  private:
   uint32_t block_bytes_;
+  unsigned long long* rest_ = nullptr;
   QueueShape shape_;
   std::unique_ptr<void, decltype(&std::free)> memory_;
   std::vector<std::unique_ptr<Drive>> opened_;  // these end first

@@ -21,6 +21,7 @@ struct HostLink {
     while (value < found && !there.compare_exchange_weak(found, value)) {
     }
   }
+  static uint32_t claim(uint32_t* word, uint32_t count) { return std::atomic_ref<uint32_t>(*word).fetch_add(count); }
   static void pause(uint32_t) { std::this_thread::yield(); }
   static uint64_t nanoseconds() {
     return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());

@@ -70,16 +70,18 @@ struct Case {
   uint32_t block_bytes = 512, begin = 0;
   bool in_turn = false;
   int64_t unit_pages = 1;
+  bool unordered = false;
 };
 
 void reads_rows(const QueueShape& shape, const Case& wanted) {
-  const auto [row_bytes, count, launches, block_bytes, begin, in_turn, unit_pages] = wanted;
+  const auto [row_bytes, count, launches, block_bytes, begin, in_turn, unit_pages, unordered] = wanted;
   DriveRig rig(shape, block_bytes, kPages, begin);
+  if (unordered) rig.disorder();
   const SsdGeometry geometry = geometry_of(shape, row_bytes, 3, unit_pages);
   int64_t pages = 0;
   for (int launch = 0; launch < launches; ++launch) {
     Request request(geometry, row_bytes, draw_rows(geometry, row_bytes, kPages, count, launch), launch);
-    read_in_lanes(rig.set(), request.list(), in_turn);
+    read_in_lanes(rig.set(), request.list(), in_turn, [&] { rig.flush(); });
     CHECK(rig.failure == DriveFailure::kNone);
     std::set<std::pair<int64_t, int64_t>> touched;  // image, page
     for (size_t i = 0; i < request.rows.size(); ++i) {
@@ -177,6 +179,9 @@ int main() {
   reads_rows({.drives = 2, .pairs = 2}, {.row_bytes = 512, .count = 60, .in_turn = true});
   reads_rows({.depth = 16}, {.row_bytes = 4096, .count = 60, .launches = 1, .begin = 65536 - 32});
   reads_rows({.depth = 16}, {.row_bytes = 4096, .count = 60, .launches = 1, .begin = 0U - 32});
+  reads_rows({.drives = 2, .pairs = 2, .depth = 8},
+             {.row_bytes = 520, .count = 200, .unit_pages = 4, .unordered = true});
+  reads_rows({.depth = 4}, {.row_bytes = 4096, .count = 50, .launches = 3, .unordered = true});
   faults_are_named();
   host_can_stop_it();
   foreign_completion_is_noticed();

@@ -32,7 +32,7 @@ ARCHITECTURE = "sm_90"
 def nvcc() -> list[str]:
     """The compiler, with the package's options."""
     if shutil.which("nvcc") is None:
-        pytest.skip("no nvcc: the kernels are not compiled")
+        pytest.skip("no nvcc on PATH, so that the kernels are not compiled: install CUDA 12.2 or newer")
     return ["nvcc", "-ptx", f"-arch={ARCHITECTURE}", "-std=c++20", "--diag-error=20011,20013,20014,20015"]
 
 

@@ -11,20 +11,43 @@ aligned or belong to no memory.
 from __future__ import annotations
 
 import ctypes
+import math
 import random
 from bisect import bisect_right
 from collections.abc import Callable, Generator
-from typing import Any
+from typing import Any, NamedTuple
 
 from ptx_program import LOCAL, PARAMETERS, Kernel, Meeting
 
 LANES = 32
 _TOGETHER = 4
 """Warps that run side by side."""
+_MOST_STORED = 100
+"""Stores that a warp keeps from others; each load looks at them."""
 
 
 class MachineError(Exception):
     """What a GPU would not do, or do differently from time to time."""
+
+
+class Launch(NamedTuple):
+    """A kernel on `grid` blocks of `block` threads, with the bytes of each argument."""
+
+    kernel: Kernel
+    grid: int
+    block: int
+    arguments: list[bytes]
+
+    def parameters(self) -> bytes:
+        """The kernel's parameters, as they lie in its memory."""
+        kernel, sizes = self.kernel, [parameter.size for parameter in self.kernel.parameters]
+        if [len(argument) for argument in self.arguments] != sizes:
+            found = [len(argument) for argument in self.arguments]
+            raise MachineError(f"{kernel.name}: parameters of {sizes} bytes, called with {found}")
+        memory = bytearray(max((sum(parameter) for parameter in kernel.parameters), default=0))
+        for parameter, argument in zip(kernel.parameters, self.arguments, strict=True):
+            memory[parameter.offset : parameter.offset + parameter.size] = argument
+        return bytes(memory)
 
 
 class Lane:
@@ -35,23 +58,26 @@ class Lane:
         self.local = bytearray(local_bytes)
         self.stored: list[tuple[int, bytes]] = []
         """What only this thread sees."""
-        self.cached: dict[tuple[int, int], bytes] = {}
-        """Results of plain loads, which need not look again."""
+        self.cached: dict[int, dict[tuple[int, int], bytes]] = {}
+        """Results of plain loads, which need not look again, by address and size, in lines of 16 bytes."""
         self.acquired = False
+        self.executed = 0
+        """Instructions."""
 
 
 class Warp:
     """32 threads that meet."""
 
-    def __init__(self, kernel: Kernel, memory: Memory, number: int, grid: int, block: int) -> None:
-        self.memory, self.number, self.epoch = memory, number, 0
+    def __init__(self, memory: Memory, launch: int, number: int, called: Launch, parameters: bytes) -> None:
+        kernel, grid, block, _ = called
+        self.memory, self.key, self.parameters, self.epoch = memory, (launch, number), parameters, 0
         self.stored: list[tuple[int, bytes]] = []
         """What all its threads see, but nobody else."""
         self.lanes = [Lane(lane, self, kernel.local_bytes) for lane in range(LANES)]
         first = number * LANES % block
         self._threads = {
             lane.number: kernel.thread(
-                lane, memory, memory.parameters,
+                lane, memory, parameters,
                 tid_x=first + lane.number, ntid_x=block, ctaid_x=number * LANES // block, nctaid_x=grid,
             )
             for lane in self.lanes if first + lane.number < block
@@ -83,6 +109,7 @@ class Warp:
                 answers |= found
                 ready = list(found)
                 waiting = {n: request for n, request in waiting.items() if n not in found}
+        self.memory.executed += max(lane.executed for lane in self.lanes)
         for each in self.lanes:
             self.memory.spill(each)
         self.memory.flush(self)
@@ -130,32 +157,36 @@ class Memory:
     `owner` says which range of addresses an address lies in that kernels may use: begin and size in bytes, or ``None``.
     """
 
-    def __init__(self, owner: Callable[[int], tuple[int, int] | None], seed: int = 0) -> None:
-        self._owner = owner
+    def __init__(
+        self, owner: Callable[[int], tuple[int, int] | None], seed: int = 0, most_turns: float = math.inf
+    ) -> None:
+        self._owner, self._most_turns = owner, most_turns
         self.chance = random.Random(seed)
-        self.parameters = b""
+        self.executed = 0
+        """Instructions of all warps, of each those of the thread that has most."""
         self._begins: list[int] = []
         self._ranges: list[tuple[int, memoryview]] = []
-        self._writers: dict[int, tuple[int, int, int]] = {}
+        self._writers: dict[int, tuple[tuple[int, int], int, int]] = {}
         self._clock = 0
 
     def launch(self, kernel: Kernel, grid: int, block: int, arguments: list[bytes]) -> None:
         """Run a kernel on `grid` blocks of `block` threads, with the bytes of each argument."""
-        sizes = [parameter.size for parameter in kernel.parameters]
-        if [len(argument) for argument in arguments] != sizes:
-            found = [len(argument) for argument in arguments]
-            raise MachineError(f"{kernel.name}: parameters of {sizes} bytes, called with {found}")
-        memory = bytearray(max((sum(parameter) for parameter in kernel.parameters), default=0))
-        for parameter, argument in zip(kernel.parameters, arguments, strict=True):
-            memory[parameter.offset : parameter.offset + parameter.size] = argument
-        self.parameters = bytes(memory)
+        self.launch_together([Launch(kernel, grid, block, arguments)])
+
+    def launch_together(self, launches: list[Launch]) -> None:
+        """Run kernels that are on streams of their own."""
         self._begins, self._ranges, self._writers = [], [], {}
-        numbers = list(range(grid * -(-block // LANES)))
-        self.chance.shuffle(numbers)
+        given = [launch.parameters() for launch in launches]
+        waiting = [(i, n) for i, launch in enumerate(launches) for n in range(launch.grid * -(-launch.block // LANES))]
+        self.chance.shuffle(waiting)
         running: list[Generator[None, None, None]] = []
-        while numbers or running:
-            if numbers and len(running) < _TOGETHER:
-                running.append(Warp(kernel, self, numbers.pop(), grid, block).run(self.chance))
+        turns = 0
+        while waiting or running:
+            if waiting and len(running) < _TOGETHER:
+                i, number = waiting.pop()
+                running.append(Warp(self, i, number, launches[i], given[i]).run(self.chance))
+            if (turns := turns + 1) > self._most_turns:
+                raise MachineError("the kernel does not end")
             warp = running[self.chance.randrange(len(running))]
             try:
                 next(warp)
@@ -237,13 +268,15 @@ class Memory:
         """A thread's stores become its warp's."""
         for address, data in lane.stored:
             for at in range(address, address + len(data), 4 if len(data) >= 4 else 1):
-                own = warp, number, epoch = lane.warp.number, lane.number, lane.warp.epoch
+                own = warp, number, epoch = lane.warp.key, lane.number, lane.warp.epoch
                 before = self._writers.setdefault(at, own)
                 if before[0] != warp or (before[1] != number and before[2] == epoch):
                     raise MachineError(f"threads {before[:2]} and {own[:2]} (warp, lane) store to one word, {at:#x}")
                 self._writers[at] = own
         lane.warp.stored += lane.stored
         lane.stored = []
+        if len(lane.warp.stored) > _MOST_STORED:
+            self.flush(lane.warp)
 
     def flush(self, warp: Warp) -> None:
         """A warp's stores become everybody's."""
@@ -276,12 +309,12 @@ class Memory:
         if address >= PARAMETERS:
             if address >= LOCAL:
                 return bytes(lane.local[address - LOCAL : address - LOCAL + size])
-            return self.parameters[address - PARAMETERS : address - PARAMETERS + size]
-        data = None if strong else lane.cached.get((address, size))
+            return lane.warp.parameters[address - PARAMETERS : address - PARAMETERS + size]
+        data = None if strong else lane.cached.get(address >> 4, {}).get((address, size))
         if data is None:
             data = bytes(self.view(address, size))
             if not strong:
-                lane.cached[address, size] = data
+                lane.cached.setdefault(address >> 4, {})[address, size] = data
         if lane.stored or lane.warp.stored:
             patched = bytearray(data)
             for at, stored in [*lane.warp.stored, *lane.stored]:
@@ -297,6 +330,7 @@ class Memory:
             raise MachineError(f"an access of {size} bytes at {address:#x} is not aligned")
 
 
-def _forget(cached: dict[tuple[int, int], bytes], address: int, size: int) -> None:
-    for key in [key for key in cached if key[0] < address + size and address < key[0] + key[1]]:
-        del cached[key]
+def _forget(cached: dict[int, dict[tuple[int, int], bytes]], address: int, size: int) -> None:
+    if line := cached.get(address >> 4):  # an access is aligned: it lies in one line
+        for key in [key for key in line if key[0] < address + size and address < key[0] + key[1]]:
+            del line[key]

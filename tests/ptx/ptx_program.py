@@ -100,6 +100,7 @@ class _Translation:
         self._widths: dict[str, int] = {}
         self._local_bytes = 0
         self._blocks: list[list[str]] = [[]]
+        self._lengths: list[int] = [0]
         self._labels: dict[str, int] = {}
         self._last_block = 0
         end = 0
@@ -144,7 +145,8 @@ class _Translation:
         """Find the block `at` by halving."""
         if end - begin == 1:
             following = [f"at = {end}", "continue"] if end < len(self._blocks) else ["return"]
-            return [indent + line for line in [*self._blocks[begin], *following]]
+            counted = f"lane.executed += {self._lengths[begin]}"
+            return [indent + line for line in [counted, *self._blocks[begin], *following]]
         middle = (begin + end) // 2
         deeper = indent + "    "
         return [
@@ -163,7 +165,7 @@ class _Translation:
         if text in "{}":
             return
         if text.endswith(":"):
-            self._blocks.append([])
+            self._begin_block()
             return
         text = text.rstrip(";").strip()
         if text.startswith("."):
@@ -177,8 +179,13 @@ class _Translation:
         operands = re.findall(r"\{[^}]*\}|\[[^\]]*\]|[^,\s]+", rest)
         lines = self._instruction(operation.strip().split("."), operands)
         self._blocks[-1] += [guard + "; ".join(lines)] if guard else lines
+        self._lengths[-1] += 1
         if operation.startswith("bra"):
-            self._blocks.append([])
+            self._begin_block()
+
+    def _begin_block(self) -> None:
+        self._blocks.append([])
+        self._lengths.append(0)
 
     def _declaration(self, text: str) -> None:
         if register := re.match(r"\.reg\s+\.([a-z]+)(\d*)\s+(.*)", text):

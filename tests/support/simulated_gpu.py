@@ -94,6 +94,10 @@ class Simulator:
         """Host memory that may be page-locked."""
         self._library.simulator_set_registrable(ctypes.c_size_t(nbytes))
 
+    def set_drive_writes(self, how: str) -> None:
+        """How devices see what drives write: ``ordered``, ``flushed`` (when the host flushes) or ``none``."""
+        self._library.simulator_set_drive_writes(how.encode())
+
     def device(self) -> int:
         """The calling thread's current device."""
         return int(self._library.simulator_device())
@@ -123,6 +127,7 @@ def lend(monkeypatch: pytest.MonkeyPatch) -> Iterator[Simulator]:
     """A simulated GPU of 1 GiB for one test; what the test leaves on it is a failure."""
     simulator = install(monkeypatch)
     simulator.set_memory(1 << 30)
+    simulator.set_drive_writes("ordered")
     simulator.set_registrable(1 << 40)
     gc.collect()
     before = {kind: simulator.live(kind) for kind in KINDS}

@@ -52,8 +52,8 @@ struct Opened {
       mmap(nullptr, kHuge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0));
   std::vector<DriveQueue> queues;
   unsigned long long failure = DriveFailure::kNone;
-  uint32_t stop = 0;
-  DriveSet set{nullptr, shape.drives, shape.pairs, shape.depth, 9, 10'000'000'000, &stop, &failure};
+  uint32_t stop = 0, cursors[2] = {};
+  DriveSet set{nullptr, shape.drives, shape.pairs, shape.depth, 9, 10'000'000'000, &stop, &failure, cursors};
 
   Opened() {
     EXPECT(memory != MAP_FAILED && shape.bytes() <= int64_t{kHuge});

@@ -20,6 +20,11 @@ from tiering.memory import available_memory, total_memory
 from tiering.readahead.disk_speed import QueueDepth, measure, random_reads
 from tiering.text.units import format_bytes
 
+_DRIVE_WRITES = {
+    "ordered": "pages of drives are seen in order, one kernel reads and copies",
+    "flushed": "pages of drives are seen after a flush by the host, one kernel reads and another copies",
+    "none": "not possible, the GPU's memory cannot be written to by drives (GPUDirect RDMA)",
+}
 _PIECE = 1 << 20  # the size of the file is a multiple of it, and no less
 
 
@@ -73,11 +78,17 @@ def _gpu() -> Diagnosis:
     served, of_build = cuda.driver_and_build()
     reason = cuda.unavailable()
     infos = [] if reason else [cuda.device_info(device) for device in range(cuda.count_devices())]
-    devices = [{"name": info.name, "memory": info.total_bytes, "capability": info.capability} for info in infos]
+    devices = [
+        {
+            "name": info.name, "memory": info.total_bytes, "capability": info.capability,
+            "drive_writes": info.drive_writes,
+        } for info in infos
+    ]  # fmt: skip
     figures = {"architectures": built.split(), "devices": devices, "driver_cuda": served, "build_cuda": of_build}
     if reason:
         return Diagnosis("gpu", f"none can be used; {part}", reason, figures)
-    text = f"{cuda.status()}; driver serves CUDA {served}, build needs {of_build}; {part}"
+    bam = "; ".join(dict.fromkeys(_DRIVE_WRITES[info.drive_writes] for info in infos))
+    text = f"{cuda.status()}; engine='bam': {bam}; driver serves CUDA {served}, build needs {of_build}; {part}"
     return Diagnosis("gpu", text, figures=figures)
 
 

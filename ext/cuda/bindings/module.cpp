@@ -9,6 +9,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <tiering/codec/rows.hpp>
+#include <tiering/cuda/drives.hpp>
 #include <tiering/cuda/row_requests.hpp>
 #include <tiering/errors.hpp>
 
@@ -45,7 +46,8 @@ struct DeviceInfo {
   int multiprocessors = 0;
   int64_t total_bytes = 0;
   std::string pci_bus;
-  bool coherent = false;  ///< reads host memory over a link that keeps caches in step, such as NVLink-C2C
+  std::string drive_writes;  ///< DriveWrites, by name
+  bool coherent = false;     ///< reads host memory over a link that keeps caches in step, such as NVLink-C2C
 };
 
 /// Versions of driver and runtime as CUDA numbers them: 13000 is 13.0; 0 where there is no driver.
@@ -76,6 +78,7 @@ DeviceInfo device_info(int device) {
           found.multiProcessorCount,
           static_cast<int64_t>(found.totalGlobalMem),
           bus,
+          std::array{"none", "flushed", "ordered"}[static_cast<size_t>(drive_writes(device))],
           coherent != 0};
 }
 
@@ -101,6 +104,7 @@ void bind_devices(nb::module_& m) {
       .def_ro("multiprocessors", &DeviceInfo::multiprocessors)
       .def_ro("total_bytes", &DeviceInfo::total_bytes)
       .def_ro("pci_bus", &DeviceInfo::pci_bus)
+      .def_ro("drive_writes", &DeviceInfo::drive_writes)
       .def_ro("coherent", &DeviceInfo::coherent);
   m.def("begin_thread", &begin_thread, "device"_a, Release());
   m.def("versions", &versions);

@@ -1,3 +1,4 @@
+#include <bit>
 #include <tiering/cuda/drives.hpp>
 
 namespace tiering::cuda {
@@ -6,26 +7,30 @@ namespace {
 constexpr int64_t kChunk = QueueShape::kChunk;
 static_assert(kChunk == static_cast<int64_t>(DriveBus::kDevicePage));
 
-/// Whether memory of the current device can be written to by drives, in the order of their writes.
-void expect_direct_access() {
-  int device = 0, supported = 0, ordering = 0;
-  check(cudaGetDevice(&device), "finding the device");
-  check(cudaDeviceGetAttribute(&supported, cudaDevAttrGPUDirectRDMASupported, device), "asking for GPUDirect");
-  check(cudaDeviceGetAttribute(&ordering, cudaDevAttrGPUDirectRDMAWritesOrdering, device),
-        "asking for GPUDirect's order");
-  TIERING_EXPECT(supported != 0, "this GPU's memory cannot be read and written by drives (GPUDirect RDMA)");
-  TIERING_EXPECT(ordering >= cudaGPUDirectRDMAWritesOrderingOwner,
-                 "this GPU does not see what drives write to its memory in the order in which they do (GPUDirect RDMA "
-                 "writes ordering ",
-                 ordering, ", expected 100 or more)");
-}
-
 }  // namespace
+
+DriveWrites drive_writes(int device) {
+  const auto ask = [device](cudaDeviceAttr attribute) {
+    int value = 0;
+    check(cudaDeviceGetAttribute(&value, attribute, device), "asking for GPUDirect RDMA");
+    return value;
+  };
+  if (ask(cudaDevAttrGPUDirectRDMASupported) == 0) return DriveWrites::none;
+  if (ask(cudaDevAttrGPUDirectRDMAWritesOrdering) >= cudaGPUDirectRDMAWritesOrderingOwner) return DriveWrites::ordered;
+  const bool flushes = (ask(cudaDevAttrGPUDirectRDMAFlushWritesOptions) & cudaFlushGPUDirectRDMAWritesOptionHost) != 0;
+  return flushes ? DriveWrites::flushed : DriveWrites::none;
+}
 
 Drives::Drives(std::vector<std::unique_ptr<Drive>> drives, int64_t page_bytes, const std::vector<int64_t>& image_bytes,
                double patience_seconds)
     : drives_(std::move(drives)), page_bytes_(page_bytes) {
-  expect_direct_access();
+  int device = 0;
+  check(cudaGetDevice(&device), "finding the device");
+  const DriveWrites writes = drive_writes(device);
+  TIERING_EXPECT(
+      writes != DriveWrites::none,
+      "this GPU does not see what drives write to its memory (GPUDirect RDMA): use another engine, or a data "
+      "center GPU");
   TIERING_EXPECT(!drives_.empty() && drives_.size() == image_bytes.size(), "expected a drive for each of ",
                  image_bytes.size(), " images, found ", drives_.size());
   for (size_t d = 0; d < drives_.size(); ++d) {
@@ -35,16 +40,19 @@ Drives::Drives(std::vector<std::unique_ptr<Drive>> drives, int64_t page_bytes, c
                    ": expected blocks of the size of the first drive's, ", drives_[0]->facts().block_bytes,
                    " bytes, found ", drive->facts().block_bytes, "; format them alike");
   }
-  words_memory_ = PinnedMemory(sizeof(Words));
-  words_ = new (words_memory_.data()) Words{DriveFailure::kNone, 0};
-  const QueueShape shape{static_cast<uint32_t>(drives_.size()), kPairs, kDepth, page_bytes};
-  set_.num_drives = shape.drives;
-  set_.pairs = shape.pairs;
-  set_.depth = shape.depth;
-  for (uint32_t block = drives_[0]->facts().block_bytes; block > uint32_t{1} << set_.block_bits;) ++set_.block_bits;
-  set_.patience = static_cast<uint64_t>(patience_seconds * 1e9);
-  set_.stop = &words_->stop;
-  set_.failure = &words_->failure;
+  const QueueShape shape{static_cast<uint32_t>(drives_.size()), kRounds * kPairs, kDepth, page_bytes};
+  words_memory_ = PinnedMemory(kRounds * sizeof(Words) + sizeof(uint32_t));
+  stop_ = new (words_memory_.as<Words>() + kRounds) uint32_t{0};
+  for (uint32_t r = 0; r < kRounds; ++r) {
+    Round& round = rounds_[r];
+    round.words = new (words_memory_.as<Words>() + r) Words;
+    round.set = {.num_drives = shape.drives, .pairs = kPairs, .depth = kDepth};
+    round.set.block_bits = std::countr_zero(drives_[0]->facts().block_bytes);
+    round.set.patience = static_cast<uint64_t>(patience_seconds * 1e9);
+    round.set.stop = stop_;
+    round.set.failure = &round.words->failure;
+    round.set.rest = writes == DriveWrites::flushed ? &round.words->rest : nullptr;
+  }
   try {
     make_queues(shape);
   } catch (...) {
@@ -54,8 +62,8 @@ Drives::Drives(std::vector<std::unique_ptr<Drive>> drives, int64_t page_bytes, c
 }
 
 void Drives::make_queues(const QueueShape& shape) {
-  const size_t tail = shape.queues() * sizeof(DriveQueue);
-  memory_ = DeviceMemory(shape.bytes() + kChunk + static_cast<int64_t>(tail));
+  const size_t tail = shape.queues() * sizeof(DriveQueue), cursors = kRounds * drives_.size() * sizeof(uint32_t);
+  memory_ = DeviceMemory(shape.bytes() + kChunk + static_cast<int64_t>(tail + cursors));
   const auto unaligned = reinterpret_cast<uintptr_t>(memory_.data());
   std::byte* const begin = memory_.data() + (kChunk - unaligned % kChunk) % kChunk;
   // All drives know memory by the same addresses: no IOMMU translates.
@@ -71,8 +79,14 @@ void Drives::make_queues(const QueueShape& shape) {
     check(cudaMemcpy(to, from, bytes, cudaMemcpyDefault), "writing queues");
   };
   const auto queues = tiering::make_queues(drives_, shape, begin, addresses, registers, put);
-  set_.queues = reinterpret_cast<DriveQueue*>(begin + shape.bytes());
-  put(begin + shape.bytes(), queues.data(), tail);
+  std::byte* const end = begin + shape.bytes();
+  put(end, queues.data(), tail);
+  // Kernels run on streams that do not wait for the default stream, where copies from pageable memory may still be under way.
+  check(cudaStreamSynchronize(nullptr), "writing queues");
+  for (uint32_t r = 0; r < kRounds; ++r) {
+    rounds_[r].set.queues = reinterpret_cast<DriveQueue*>(end) + r * queues.size() / kRounds;
+    rounds_[r].set.cursors = reinterpret_cast<uint32_t*>(end + tail) + r * drives_.size();
+  }
 }
 
 Drives::~Drives() { leave(); }
@@ -85,21 +99,40 @@ void Drives::leave() noexcept {
 }
 
 void Drives::read(const DriveRowList& list, cudaStream_t stream) {
-  const std::lock_guard lock(mutex_);
+  Round& round = rounds_[turn_++ % kRounds];
+  const std::lock_guard lock(round.mutex);
   TIERING_EXPECT(!given_up_, "the drives were given up after a failure; open the layout again");
   DriveRowList there = list;
   there.geometry.page_bytes = page_bytes_;
-  there.geometry.num_images = set_.num_drives;
-  read_drive_rows(set_, there, stream);
-  done_.record(stream);
-  done_.wait();
-  const auto failure = std::exchange(words_->failure, DriveFailure::kNone);
+  there.geometry.num_images = round.set.num_drives;
+  run(round, there, stream);
+  const auto failure = std::exchange(round.words->failure, DriveFailure::kNone);
   if (failure == DriveFailure::kNone) return;
-  given_up_ = given_up_ || failure < DriveFailure::refused(0, 0);
+  if (failure < DriveFailure::refused(0, 0)) given_up_ = true;
   throw IoError(EIO, describe(failure));
 }
 
-void Drives::stop() { std::atomic_ref(words_->stop).store(1, std::memory_order_release); }
+void Drives::run(Round& round, const DriveRowList& list, cudaStream_t stream) const {
+  const auto finish = [&] {
+    round.done.record(stream);
+    round.done.wait();
+  };
+  Words& words = *round.words;
+  check(cudaMemsetAsync(round.set.cursors, 0, drives_.size() * sizeof(uint32_t), stream), "clearing cursors");
+  do {
+    words.rest = ~0ULL;
+    read_drive_rows(round.set, list, stream);
+    finish();
+    if (round.set.rest == nullptr) return;
+    check(cudaDeviceFlushGPUDirectRDMAWrites(cudaFlushGPUDirectRDMAWritesTargetCurrentDevice,
+                                             cudaFlushGPUDirectRDMAWritesToOwner),
+          "flushing what drives wrote");
+    copy_drive_rows(round.set, list, stream);
+    finish();
+  } while (words.rest == 0 && words.failure >= DriveFailure::refused(0, 0));
+}
+
+void Drives::stop() { std::atomic_ref(*stop_).store(1, std::memory_order_release); }
 
 std::string Drives::describe(unsigned long long failure) const {
   if (failure < DriveFailure::refused(0, 0)) {
@@ -110,7 +143,8 @@ std::string Drives::describe(unsigned long long failure) const {
       case DriveFailure::kStrange:
         return drive + ": the drive answered what it was not asked; does another process use it?";
       default:
-        return drive + ": the drive did not answer for " + std::to_string(set_.patience / 1'000'000'000) + " s";
+        return drive + ": the drive did not answer for " + std::to_string(rounds_[0].set.patience / 1'000'000'000) +
+               " s";
     }
   }
   const auto page = static_cast<int64_t>((failure >> 16) - 1), drives = static_cast<int64_t>(drives_.size());

@@ -14,12 +14,12 @@ constexpr uint64_t kNoRow = ~uint64_t{0};  // in any number of lowest bits the l
 constexpr int kThreads = 256;
 
 /// One sum for the threads of a warp, all of which come here: the tally is asked for by all of them.
-TIERING_DEVICE void add_to(unsigned long long* tally, unsigned long long rows) {
+TIERING_DEVICE void add_to(unsigned long long* tally, unsigned rows) {
 #ifdef __CUDA_ARCH__
   for (int distance = kWarpLanes / 2; distance > 0; distance /= 2) rows += __shfl_down_sync(~0U, rows, distance);
   if (threadIdx.x % kWarpLanes != 0) return;
 #endif
-  if (rows > 0) atomicAdd(tally, rows);
+  if (rows > 0) atomicAdd(tally, static_cast<unsigned long long>(rows));
 }
 
 }  // namespace
@@ -28,12 +28,14 @@ TIERING_DEVICE void add_to(unsigned long long* tally, unsigned long long rows) {
 /// counted.
 __global__ void __launch_bounds__(kThreads)
     translate(RowTable table, RowRequest request, KeyPairs pairs, unsigned long long* tally) {
-  unsigned long long rows[kNumTiers] = {};
+  unsigned rows[kNumTiers] = {};  // a request has fewer than 2^32
   for (int64_t i = first_item(); i < request.count; i += item_stride()) {
     const int64_t id = request.ids[i];
     uint64_t key = kNoRow;
     if (table.contains(id)) {
-      ++rows[static_cast<int>(table.ranges.tier_of(id))];
+      const auto of = static_cast<int>(table.ranges.tier_of(id));
+      TIERING_UNROLL
+      for (int tier = 0; tier < kNumTiers; ++tier) rows[tier] += tier == of;  // by a constant index: in registers
       key = static_cast<uint64_t>(id);
       if (request.slots != nullptr && id >= table.ranges.cpu_end)
         key = request.slots[i] == kNoSlot ? kNoRow
@@ -45,6 +47,7 @@ __global__ void __launch_bounds__(kThreads)
     pairs.keys[i] = key;
     pairs.values[i] = static_cast<uint32_t>(i);
   }
+  TIERING_UNROLL
   for (int tier = 0; tier < kNumTiers; ++tier) add_to(tally + tier, rows[tier]);
 }
 

@@ -3,6 +3,7 @@
 #include <map>
 #include <mutex>
 #include <simulated_drives.hpp>
+#include <simulator.hpp>
 #include <tiering/errors.hpp>
 
 #include "../../cpp/emulated_drive.hpp"
@@ -44,10 +45,16 @@ std::unique_ptr<tiering::DriveBus> open_drive_bus(const std::string& path) {
   auto opened = std::make_unique<Opened>();
   opened->drive = std::make_shared<EmulatedDrive>(512, static_cast<int64_t>(content.size() / 512 * 512), 1);
   std::memcpy(opened->drive->image.data(), content.data(), opened->drive->image.size());
+  opened->drive->unordered = writes_are_flushed();
   opened->drive->start();
   opened->bus = opened->drive->open();
   const std::lock_guard lock(mutex);
   drives[path] = opened->drive;
+  flush_drives = [] {
+    const std::lock_guard lock(mutex);
+    for (const auto& [name, drive] : drives)
+      if (const auto open = drive.lock()) open->flush();
+  };
   return opened;
 }
 

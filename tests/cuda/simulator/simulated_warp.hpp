@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <tiering/nvme/drive_rows.hpp>
 
 #include "../../cpp/host_link.hpp"
 
@@ -19,7 +20,9 @@ struct WholeWarp {
   uint32_t lowest(uint32_t votes) const { return (votes & 1) != 0 ? 0 : 1; }
   uint32_t shuffle(uint32_t value, uint32_t) const { return value; }
   void sync() const {}
-  void copy(std::byte* to, const std::byte* from, uint32_t bytes) const { std::copy_n(from, bytes, to); }
+  void copy(const tiering::PieceCopy (&copies)[tiering::PieceCopy::kTogether]) const {
+    for (const auto& copy : copies) std::copy_n(copy.from, copy.bytes, copy.to);
+  }
 };
 
 }  // namespace simulator

@@ -17,6 +17,9 @@ void simulator_set_memory(size_t bytes);
 /// Sets how many bytes of host memory can be registered at once; at first there is no limit.
 void simulator_set_registrable(size_t bytes);
 
+/// Sets how devices see what drives write: "ordered", as at first; "flushed": when the host flushes; "none".
+void simulator_set_drive_writes(const char* how);
+
 /// Returns how much this process has not given back: "allocations" and "bytes" of cudaMalloc, "host" allocations,
 /// "registered" ranges, "ipc" mappings, "streams"; "contexts": devices that it has used. SIZE_MAX for any other word.
 size_t simulator_live(const char* what);
@@ -43,6 +46,11 @@ int simulator_find(const void* address, void** begin, size_t* bytes);
 #pragma GCC visibility pop
 
 namespace simulator {
+
+/// What the drives of this process do when the host flushes their writes.
+inline std::function<void()> flush_drives;
+/// Whether devices see what drives write when the host flushes.
+bool writes_are_flushed();
 
 /// Puts work on a stream, as an asynchronous function of the runtime does. The null stream has done it when this returns.
 cudaError_t enqueue(cudaStream_t stream, std::function<void()> work);

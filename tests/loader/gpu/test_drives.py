@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +42,38 @@ def test_rows_are_right(gpu, make, row_bytes, images, page):
         assert features.counters.tiers["ssd"].rows > 1000
         assert gpu.drive_reads(paths[0]) > opened
     assert gpu.drive_reads(paths[0]) < 0  # closed
+
+
+@pytest.mark.parametrize("row_bytes, images, page", [(512, 1, 4096), (100, 2, 512), (9000, 3, 4096)])
+def test_gpus_that_see_pages_after_a_flush(gpu, make, row_bytes, images, page):
+    gpu.set_drive_writes("flushed")
+    layout, rows, paths = make(row_bytes, images, page=page, tiers=(0, 0, 0))
+    with layout.features(device="cuda", engine="bam", drives=paths) as features:
+        for count in (0, 1, 4000):  # of more pages than there are places for
+            ids = np.random.default_rng(count).integers(0, ROWS, count)
+            np.testing.assert_array_equal(features.gather(ids).numpy(), rows[ids])
+        gpu.break_drive(paths[0], 0)
+        with pytest.raises(StorageError, match=f"{paths[0]}: reading {page} bytes at byte 0: the drive refused"):
+            features.gather(np.arange(ROWS))
+
+
+def test_gpus_that_never_see_what_drives_write_are_refused(gpu, make):
+    gpu.set_drive_writes("none")
+    layout, _, paths = make()
+    with pytest.raises(CapabilityError, match="this GPU does not see what drives write to its memory"):
+        layout.features(device="cuda", engine="bam", drives=paths)
+
+
+def test_tables_read_side_by_side(make):
+    """Two lists at a time, of three tables that share the drives."""
+    layout, rows, paths = make(512, 2, tiers=(0, 0, 0))
+    with ExitStack() as stack:
+        tables = [stack.enter_context(layout.features(device="cuda", engine="bam", drives=paths)) for _ in range(3)]
+        ids = [np.random.default_rng(seed).integers(0, ROWS, 700) for seed in range(9)]
+        with ThreadPoolExecutor(3) as pool:
+            found = list(pool.map(lambda table, wanted: table.gather(wanted).numpy(), tables * 3, ids))
+        for wanted, own in zip(ids, found, strict=True):
+            np.testing.assert_array_equal(own, rows[wanted])
 
 
 def test_each_page_is_read_once(gpu, make):

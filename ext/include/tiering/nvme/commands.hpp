@@ -24,7 +24,7 @@ struct alignas(16) DriveCompletion {
 inline constexpr int64_t kDrivePage = 4096;  ///< memory page of the drives, in bytes: CC.MPS 0
 
 /// The phase bit of the `number`-th completion of a queue of `depth` entries, a power of two.
-TIERING_SHARED constexpr uint32_t phase_of(uint32_t number, uint32_t depth) { return (number / depth + 1) & 1; }
+TIERING_SHARED constexpr uint32_t phase_of(uint32_t number, uint32_t depth) { return (number & depth) == 0 ? 1 : 0; }
 
 /// Reads `blocks` from `block` on to one or two memory pages, at drive addresses.
 TIERING_SHARED constexpr DriveCommand read_command(uint32_t id, uint64_t block, uint32_t blocks, uint64_t first,

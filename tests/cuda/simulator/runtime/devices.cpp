@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <simulator.hpp>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -77,8 +78,11 @@ void* driver_function(std::string_view name) {
   return nullptr;
 }
 
+std::string drive_writes = "ordered";
+
 }  // namespace
 
+bool writes_are_flushed() { return drive_writes == "flushed"; }
 bool has_device(int device) { return device >= 0 && device < Devices::get().count; }
 bool can_access(int device, int peer) { return Devices::get().peers && device != peer; }
 bool has_ipc() { return Devices::get().ipc; }
@@ -101,6 +105,7 @@ cudaError_t remember(cudaError_t error) {
 
 using namespace simulator;
 
+void simulator_set_drive_writes(const char* how) { drive_writes = how; }
 int simulator_device() { return current_device; }
 int simulator_capture_mode() { return capture_mode; }
 
@@ -179,11 +184,21 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
         *value = 1;
         break;
       case cudaDevAttrGPUDirectRDMAWritesOrdering:
-        *value = cudaGPUDirectRDMAWritesOrderingOwner;
+        *value = drive_writes == "ordered" ? cudaGPUDirectRDMAWritesOrderingOwner : 0;
+        break;
+      case cudaDevAttrGPUDirectRDMAFlushWritesOptions:
+        *value = drive_writes == "flushed" ? cudaFlushGPUDirectRDMAWritesOptionHost : 0;
         break;
       default:
         *value = 0;
     }
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaDeviceFlushGPUDirectRDMAWrites(cudaFlushGPUDirectRDMAWritesTarget, cudaFlushGPUDirectRDMAWritesScope) {
+  return call([] {
+    if (flush_drives) flush_drives();
     return cudaSuccess;
   });
 }
