@@ -19,7 +19,7 @@ from tiering.errors import CapabilityError, MissingError, TieringError
 
 BENCHMARKS = {
     "memory-copy": ("kernels.copy", "memory copied: the machine's own limit"),
-    "coo-to-csc": ("kernels.coo_to_csc", "edge list to CSC, against scipy and DGL"),
+    "coo-to-csc": ("kernels.coo_to_csc", "edge list to CSC in fresh memory, against scipy and DGL"),
     "wrpr": ("kernels.wrpr", "five sweeps of wrpr from the CSC, against scipy on a ready CSR"),
     "vip": ("kernels.vip", "inclusion probability over three hops, against numpy with scipy's products"),
     "relabel": ("kernels.relabel", "adjacency permuted, against scipy and DGL"),
