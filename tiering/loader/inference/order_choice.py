@@ -11,7 +11,7 @@ from tiering.formats.embeddings import PAGE_BYTES, RowsEntry
 from tiering.formats.layout import Layout
 from tiering.loader.inference.blocks import NodeRuns
 from tiering.loader.inference.order import ORDERS, NodeOrder
-from tiering.loader.inference.ordered import feature_entries, graph_bytes
+from tiering.loader.inference.ordered import feature_entries, graph_bytes, scratch_bytes
 from tiering.loader.inference.page_count import CountedTable, count_reads
 from tiering.memory import Budget, available_memory
 
@@ -27,17 +27,20 @@ class OrderCosts:
     """Whether layers read neighbours; the others read their input once."""
     memory: Sequence[int]
     """Bytes for rows by layer."""
+    budget: Budget
+    """Memory in which rows are moved."""
     cut: Callable[[int, NodeOrder], Mapping[str, NodeRuns]]
     """Returns the blocks of a layer."""
 
-    def cheapest(self, budget: Budget) -> NodeOrder:
-        """Return the order with the fewest bytes; reverse Cuthill-McKee only if `budget` has memory for it."""
+    def cheapest(self) -> NodeOrder:
+        """Return the order with the fewest bytes; reverse Cuthill-McKee only if there is memory for it."""
         best, graph = NodeOrder("rank"), self.layout.graph
         most = self._total(best)
         once = sum(sum(t.nbytes for t in self._inputs(k, alike=k > 0).values()) for k in range(len(self.tables)))
         for name in ORDERS[1:] if most > once + self._moved() else ():  # else no order reads less
             with suppress(BudgetError):
-                order = NodeOrder.make(graph, name, budget)
+                scratch_bytes(graph, self.tables[-1:], self.budget)
+                order = NodeOrder.make(graph, name, self.budget)
                 if (total := self._total(order)) < most:
                     best, most = order, total
         return best
@@ -49,7 +52,12 @@ class OrderCosts:
             return by_rank, False
         if graph_bytes(self.layout.graph) > available_memory() // 2:  # in-lists are read one by one, a page each
             by_rank += PAGE_BYTES * sum(map(len, self.cut(0, order).values()))
-        moved = self.count(0, order) + 2 * RowsEntry.total(feature_entries(self.layout))
+        features = feature_entries(self.layout)
+        try:
+            scratch = scratch_bytes(self.layout.graph, [features], self.budget)
+        except BudgetError:
+            return by_rank, False
+        moved = self.count(0, order) + 2 * (RowsEntry.total(features) + scratch)
         return min(by_rank, moved), moved < by_rank
 
     def count(self, number: int, order: NodeOrder, alike: bool = True) -> int:

@@ -20,7 +20,7 @@ from tiering.formats.order import Order
 from tiering.formats.tier_rows import TierRows
 from tiering.loader.inference.order import NodeOrder
 from tiering.memory import Budget
-from tiering.reorder.adjacency import OldRelation, write_relation
+from tiering.reorder.adjacency import OldRelation, RelabelSizes, write_relation
 from tiering.reorder.arrays import SIZES, NodeArrays, NodeReader, plan_nodes
 from tiering.reorder.table_reader import TableReader
 from tiering.run.move import Items, move_items, plan_moves
@@ -99,10 +99,20 @@ def _moves(readers: Mapping[str, Any], entries: Mapping[str, RowsEntry]) -> list
     return [Items(readers[t], replace(places[t], sizes=sizes), parse_threads(None)) for t in entries if entries[t].rows]
 
 
-def scratch_bytes(entries: Mapping[str, RowsEntry], budget: Budget) -> int:
-    """Return the bytes of shuffle files that moving a table leaves on disk meanwhile, about."""
-    rows = [(Places.row_by_row(e.rows, e.row_bytes), plan_nodes(e.rows, e.row_bytes)) for e in entries.values()]
-    return sum(cost.scratch for cost in plan_moves(rows, budget, "moving rows, in pieces,").costs)
+def scratch_bytes(graph: Graph, tables: Sequence[Mapping[str, RowsEntry]], budget: Budget) -> int:
+    """Return the bytes of shuffle files that moving tables leaves on disk at a time, about.
+
+    `BudgetError`: the graph or a table cannot be moved in this memory.
+    """
+    for source, name, target in graph.relations:
+        sizes = RelabelSizes(graph.num_edges((source, name, target)), graph.num_nodes(source), graph.num_nodes(target))
+        sizes.require("a graph in another order than ranks", budget)
+    most = 0
+    for entries in tables:
+        rows = [(Places.row_by_row(e.rows, e.row_bytes), plan_nodes(e.rows, e.row_bytes)) for e in entries.values()]
+        costs = plan_moves(rows, budget, "rows that are moved into another order than ranks").costs
+        most = max(most, sum(cost.scratch for cost in costs))
+    return most
 
 
 def write_moved(file: FileWriter, moves: Sequence[Items], budget: Budget, desc: str) -> None:

@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from tiering.loader.batches.batch import Batch
 
 _SPARE = 1.25  # of the memory that a function took for its first block: others have other sources
+_KEPT = 8  # of the memory that a function leaves, one part in so many may not serve the next
 _PIECE = 2 << 20  # bytes written at a time: what is not kept here is the buffer's
 _SAMPLED = 64  # blocks whose reads are simulated for an estimate
 _EDGES = (50_000, 25_000, 12_500, 6_250, 3_000, 1_500, 800)  # of a block, the first that works
@@ -156,9 +157,10 @@ class Inference:
                     raise
         costs = OrderCosts(
             self._artifact, self._tables, [layer.neighbours for layer in self._layers],
-            [int(_BUFFER * self._budget(number).left()) for number in range(len(self._layers))], self._cut,
+            [int(_BUFFER * self._budget(number).left()) for number in range(len(self._layers))],
+            self._limit, self._cut,
         )  # fmt: skip
-        if by_count and (best := costs.cheapest(self._limit)).ranks:
+        if by_count and (best := costs.cheapest()).ranks:
             self._order = best
             self._plan_tables(False)
         if self._order.ranks:
@@ -262,7 +264,7 @@ class Inference:
         if not self._order.ranks:
             return max(map(sum, pairwise([0, *map(RowsEntry.total, tables)]))) + self._id_bytes()
         tables = [first, *tables, tables[-1]]
-        scratch = max(scratch_bytes(moved, self._limit) for moved in (first, tables[-1]))
+        scratch = scratch_bytes(self._graph, [first, tables[-1]], self._limit)
         most = max(map(sum, pairwise(map(RowsEntry.total, tables))))
         return most + scratch + graph_bytes(self._graph) + self._id_bytes()
 
@@ -431,7 +433,7 @@ class Inference:
         """Write the table of a layer, type by type."""
         table, total = self._tables[number], RowsEntry.total(self._tables[number])
         budget, name, by_rank = self._budget(number), self._file_of(number), not number and not self._moved
-        most = self._limit.limit - self._model_bytes[number] // 2  # part of what is kept will serve the next function
+        most = self._limit.limit - self._model_bytes[number] // _KEPT  # what is kept serves the next function, but for this
         shown = progress(total, f"layer {number}", "B", scale=True)
         opened = closing(OpenTables(self._view(number, writer.path)))
         with opened as source, writer.file(name, "uint8", (total,), piece_bytes=_PIECE) as file, shown as bar:
