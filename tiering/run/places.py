@@ -62,7 +62,7 @@ class Lane:
     per_unit: int = 1
     unit_bytes: int = 0  # 0: `stride`
     first_unit: int = 0
-    base: int = 0  # bytes of each file before its first unit
+    base: int = 0  # bytes of each file before its first unit, where items are not read in order
 
     @property
     def unit(self) -> int:
@@ -91,11 +91,7 @@ class Lane:
     def missing(self, files: Sequence[FileWriter]) -> int:
         """Return the first item that begins behind what a file has from its front."""
         own = ((files[number], turn) for turn, number in enumerate(self.files) if number >= 0)
-        units = (
-            max(0, file.end - self.base) // self.unit * len(self.files) + turn
-            for file, turn in own
-            if file.end < file.nbytes
-        )
+        units = (file.end // self.unit * len(self.files) + turn for file, turn in own if file.end < file.nbytes)
         unit = min(units, default=self.first_unit + self.end)
         return min(self.end, max(self.first, self.first + (unit - self.first_unit) * self.per_unit))
 
@@ -113,7 +109,7 @@ class Lane:
             unit = self.first_unit + (begin - self.first) // self.per_unit
             for skipped in range(min(count, len(units))):
                 at = unit + skipped
-                yield self.files[at % count], self.base + at // count * self.unit, np.ascontiguousarray(units[skipped::count])
+                yield self.files[at % count], at // count * self.unit, np.ascontiguousarray(units[skipped::count])
 
     def _as_units(self, items: Bytes) -> Bytes:
         """Return items, from a unit's start on, as units of `unit` bytes with zeros between them."""

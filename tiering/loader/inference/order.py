@@ -1,4 +1,4 @@
-"""The order in which inference takes destinations and keeps tables: ranks, the dataset's, reverse Cuthill-McKee, any."""
+"""The order in which inference takes nodes and keeps tables: by rank, the dataset's, reverse Cuthill-McKee, any."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ class NodeOrder:
                 types = graph.node_types
                 return cls(order, {t: graph.old_to_new(t) for t in types}, {t: graph.new_to_old(t) for t in types})
             if order != "rcm":
-                raise InputError(f"order: expected auto, {', '.join(ORDERS)} or ids of all nodes, found {quoted(order)}")
+                names = ", ".join(("auto", *ORDERS))
+                raise InputError(f"order: expected {names} or ids of all nodes, found {quoted(order)}")
             name, ranks = order, _cuthill_mckee(graph, budget)
         else:
             ranks = _read_order(graph, order)

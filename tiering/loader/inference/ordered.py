@@ -1,4 +1,4 @@
-"""Scratch files of a run that takes nodes in another order than their ranks: graph, features and tables in that order."""
+"""Scratch files of a run that takes nodes in another order than ranks: graph, features and tables in that order."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ from tiering.run.places import Places
 from tiering.text.units import parse_threads
 
 FOLDER = "ordered"  # part of a run's directory
+_SIZES = replace(SIZES, entries=4 << 20, nodes=1 << 16, chunk=4 << 20)  # pieces that leave tight memory to windows
+_GROWN = 32 << 20  # bytes that this process may hold in addition when rows are moved: torch's own, pieces that are read
 
 
 def graph_bytes(graph: Graph) -> int:
@@ -43,10 +45,10 @@ def _list_files(graph: Graph) -> list[str]:
 def write_graph(writer: ArtifactWriter, graph: Graph, order: NodeOrder, budget: Budget) -> Graph:
     """Return the graph whose ids are positions in an order, without labels, splits and edge data.
 
-    In-lists keep their order, and nodes their original ids as keys of random numbers. Files that are there already stay.
+    In-lists keep their order, and nodes their original ids as keys of random numbers. Files that are there stay.
     """
     part, positions = writer.part(FOLDER, Graph.kind), order.positions
-    nodes, keys = NodeArrays(budget, SIZES, parse_threads(None)), dict[str, FileEntry]()
+    nodes, keys = NodeArrays(budget, _SIZES, parse_threads(None)), dict[str, FileEntry]()
     for relation in graph.relations:
         with graph_errors(graph, relation):
             old = OldRelation(*graph.csc(relation), {}, positions[relation[2]], positions[relation[0]])
@@ -59,9 +61,10 @@ def write_graph(writer: ArtifactWriter, graph: Graph, order: NodeOrder, budget: 
         elif not part.has(name):
             with part.file(name, ids.dtype.name, ids.shape) as file:
                 nodes.permuted(file, ids, positions[t])
-    plain = {"num_classes": None, "splits": []}
     body = {
-        "node_types": {t: {"num_nodes": graph.num_nodes(t), **plain} for t in graph.node_types},
+        "node_types": {
+            t: {"num_nodes": graph.num_nodes(t), "num_classes": None, "splits": []} for t in graph.node_types
+        },
         "relations": [{**entry, "edge_data": []} for entry in graph.manifest.body["relations"]], "changes": {},
     }  # fmt: skip
 
@@ -83,14 +86,16 @@ def feature_entries(layout: Layout) -> dict[str, RowsEntry]:
 def feature_moves(layout: Layout, order: NodeOrder) -> list[Items]:
     """Return the moves of a layout's feature rows to their positions in an order."""
     maps, threads = {t: (order.ranks[t], order.positions[t]) for t in layout.feature_types}, parse_threads(None)
-    return _moves({t: TableReader(TierRows(layout, t), maps[t], threads) for t in maps}, feature_entries(layout))
+    return _moves(
+        {t: TableReader(TierRows(layout, t), maps[t], threads, _SIZES) for t in maps}, feature_entries(layout)
+    )
 
 
 def table_moves(table: Path, entries: Mapping[str, RowsEntry], numbers: Mapping[str, AnyArray]) -> list[Items]:
     """Return the moves of the rows of a table, whose row i of a type becomes row ``numbers[type][i]``."""
     rows = open_raw(table, np.dtype(np.uint8), (RowsEntry.total(entries),))
     own = {t: rows[e.offset :][: e.rows * e.row_bytes].reshape(e.rows, e.row_bytes) for t, e in entries.items()}
-    return _moves({t: NodeReader(own[t], numbers[t]) for t in entries}, entries)
+    return _moves({t: NodeReader(own[t], numbers[t], _SIZES) for t in entries}, entries)
 
 
 def _moves(readers: Mapping[str, Any], entries: Mapping[str, RowsEntry]) -> list[Items]:
@@ -104,12 +109,16 @@ def scratch_bytes(graph: Graph, tables: Sequence[Mapping[str, RowsEntry]], budge
 
     `BudgetError`: the graph or a table cannot be moved in this memory.
     """
+    budget = budget.without(_GROWN)
     for source, name, target in graph.relations:
-        sizes = RelabelSizes(graph.num_edges((source, name, target)), graph.num_nodes(source), graph.num_nodes(target))
+        edges, nodes = graph.num_edges((source, name, target)), (graph.num_nodes(source), graph.num_nodes(target))
+        sizes = RelabelSizes(edges, *nodes, sizes=_SIZES)
         sizes.require("a graph in another order than ranks", budget)
     most = 0
     for entries in tables:
-        rows = [(Places.row_by_row(e.rows, e.row_bytes), plan_nodes(e.rows, e.row_bytes)) for e in entries.values()]
+        rows = [
+            (Places.row_by_row(e.rows, e.row_bytes), plan_nodes(e.rows, e.row_bytes, _SIZES)) for e in entries.values()
+        ]
         costs = plan_moves(rows, budget, "rows that are moved into another order than ranks").costs
         most = max(most, sum(cost.scratch for cost in costs))
     return most

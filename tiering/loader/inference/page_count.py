@@ -70,9 +70,8 @@ def count_reads(
     fits = np.cumsum((times * kept)[shortest]) <= memory * blocks // step
     missed = np.ones(pages.size, bool)
     missed[again[shortest[fits]]] = False
-    reads, at, counts = np.unique(
-        (pages // _NEIGHBORS * blocks + used)[missed], return_index=True, return_counts=True
-    )
+    reads = (pages // _NEIGHBORS * blocks + used)[missed]
+    _, at, counts = np.unique(reads, return_index=True, return_counts=True)
     nbytes = sizes[missed][at]
     return int(step * np.minimum(counts * nbytes + request, _NEIGHBORS * nbytes).sum())
 
@@ -103,5 +102,6 @@ def _edges(graph: Graph, t: str, masks: Mapping[str, AnyArray]) -> Iterator[tupl
             indptr, indices = checked_lists(graph, relation)
             for begin in range(0, indices.size, EDGES):
                 sources = indices[begin : begin + EDGES]
-                at = np.flatnonzero(masks[relation[0]].take(sources, mode="clip"))  # ids are checked when blocks are made
+                # Ids out of range are refused when blocks are made.
+                at = np.flatnonzero(masks[relation[0]].take(sources, mode="clip"))
                 yield relation[0], sources[at], np.searchsorted(indptr, begin + at, "right") - 1

@@ -265,13 +265,13 @@ class Inference:
             return max(map(sum, pairwise([0, *map(RowsEntry.total, tables)]))) + self._id_bytes()
         tables = [first, *tables, tables[-1]]
         scratch = scratch_bytes(self._graph, [first, tables[-1]], self._limit)
-        most = max(map(sum, pairwise(map(RowsEntry.total, tables))))
+        most: int = max(map(sum, pairwise(map(RowsEntry.total, tables))))
         return most + scratch + graph_bytes(self._graph) + self._id_bytes()
 
     def _id_bytes(self) -> int:
         """Return the bytes of the ids that are written beside the rows: those asked for, and the source's numbers."""
         numbered = [e for t, e in self._tables[-1].items() if isinstance(self._graph.names(t), NodeNumbers)]
-        return 8 * sum(e.rows for e in numbered) + sum(ids.nbytes for ids in (self._asked or {}).values())
+        return 8 * sum(e.rows for e in numbered) + sum(int(ids.nbytes) for ids in (self._asked or {}).values())
 
     def estimate(self) -> Estimate:
         """Return memory, reads and disk by layer."""
@@ -383,7 +383,7 @@ class Inference:
     def _write_result(self, writer: ArtifactWriter) -> None:
         """Write the rows of the last table, which lie in the order, by rank."""
         entries, name, numbers = self._tables[-1], self._file_of(len(self._layers) - 1), {}
-        for t, entry in entries.items():
+        for t in entries:
             ids, asked = self._runs[-1][t].ids, (self._asked or {}).get(t)
             ranks = self._order.ranks[t] if ids is None else self._order.ranks[t][ids]
             numbers[t] = ranks if asked is None else np.searchsorted(asked, ranks)
@@ -433,7 +433,7 @@ class Inference:
         """Write the table of a layer, type by type."""
         table, total = self._tables[number], RowsEntry.total(self._tables[number])
         budget, name, by_rank = self._budget(number), self._file_of(number), not number and not self._moved
-        most = self._limit.limit - self._model_bytes[number] // _KEPT  # what is kept serves the next function, but for this
+        most = self._limit.limit - self._model_bytes[number] // _KEPT
         shown = progress(total, f"layer {number}", "B", scale=True)
         opened = closing(OpenTables(self._view(number, writer.path)))
         with opened as source, writer.file(name, "uint8", (total,), piece_bytes=_PIECE) as file, shown as bar:
@@ -476,7 +476,8 @@ class Inference:
         positions, t = dict[Any, Any](), block.node_type
         for relation, own in block.positions.items():
             dst = block.edges[relation][1].cpu().numpy()
-            begins = self._graph.csc(relation)[0][ranks[t][dst]] - graph.csc(relation)[0][block.nodes[t].cpu().numpy()[dst]]
+            (old, _), (new, _) = self._graph.csc(relation), graph.csc(relation)
+            begins = old[ranks[t][dst]] - new[block.nodes[t].cpu().numpy()[dst]]
             positions[relation] = own + torch.from_numpy(begins).to(own.device)
         return replace(block, nodes=nodes, positions=positions)
 
@@ -554,6 +555,6 @@ def table_view(layout: Layout, rows: Path, entries: Mapping[str, RowsEntry], gra
     view = Layout(Manifest(rows.parent, "layout", (1, 2), {}, {}, external, {}, body, f"{layout.digest} {rows}"))
     view._nested["graph"] = graph or layout.graph
     view._sound.add("graph")  # it was checked, or written, by this process
-    scaled = ((name, layout.codec(name)) for name, entry in entries.items() if entry.codec and CODECS[entry.codec].scaled)
-    view._codecs = {name: codec for name, codec in scaled if codec is not None}  # features, moved as they are stored
+    scaled = [name for name, entry in entries.items() if entry.codec and CODECS[entry.codec].scaled]
+    view._codecs = {name: codec for name in scaled if (codec := layout.codec(name))}  # of features, moved as stored
     return view
