@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from inferred import RelationalSage, Sage, all_rows, digest, odd_graph, with_edge_data
+from loop_disk import loop_disk
 from toy_datasets import tree_bytes
 
 from tiering.artifacts import checksum
-from tiering.errors import BudgetError, InputError, ModelError
+from tiering.errors import BudgetError, InputError, ModelError, StorageError
 from tiering.loader.inference import Layer, run
 from tiering.loader.inference.blocks import cut_runs
 from tiering.loader.inference.order import NodeOrder, rcm_bytes
@@ -177,3 +180,48 @@ def test_one_array_for_several_types_and_an_rcm_without_memory_are_refused(kit, 
     graph = layout.artifact.graph
     with pytest.raises(BudgetError, match="reverse Cuthill-McKee of"):
         NodeOrder.make(graph, "rcm", replace(parse_memory("1GiB"), limit=own_memory() + rcm_bytes(graph) // 2))
+
+
+def test_a_run_that_fails_after_features_moved_goes_on(kit, build, tmp_path, monkeypatch, moved):
+    """The moved features stay for the next run, and are gone with the layer that reads them."""
+    monkeypatch.setattr(checksum, "BLOCK_BYTES", 4096)
+    layout, model, seen = build(odd_graph(kit)), Sage(12, 20, 40), []
+
+    def fail(block, x):
+        if len(seen) == 15 or (tmp_path / ".e.partial" / "layer-0").exists():
+            seen.append((tmp_path / ".e.partial" / "features-in-order").stat().st_mtime_ns)
+            if len(seen) == 15:
+                raise ValueError("no more")
+        return model.step(0, x, block.edge_index, block.num_dst)
+
+    def later(block, x):
+        assert not (tmp_path / ".again.partial" / "features-in-order").exists() or bool((x == 1).all())
+        return model.step(1, x, block.edge_index, block.num_dst)
+
+    options = {"edges": 300, "order": "original", "resume": "trust"}
+    with pytest.raises(ModelError):
+        layout.inference([fail, model.layers[1]], tmp_path / "e", **options)
+    found = layout.inference([fail, model.layers[1]], tmp_path / "e", **options)
+    assert len(seen) > 20 and len(set(seen)) == 1
+    assert digest(found) == digest(layout.inference([model.layers[0], later], tmp_path / "again", **options))
+    assert not list(tmp_path.glob(".*.partial"))
+
+
+def test_a_full_disk_while_features_move(kit, build, tmp_path, monkeypatch, moved):
+    layout, model = build(odd_graph(kit)), Sage(12, 20, 40)
+    with loop_disk(tmp_path / "image", tmp_path / "disk", 8 << 20) as disk:
+        filler, write_graph = disk.folder / "filler", run.write_graph
+
+        def fill(*arguments):
+            graph = write_graph(*arguments)
+            with filler.open("wb") as file:
+                os.posix_fallocate(file.fileno(), 0, shutil.disk_usage(disk.folder).free - (16 << 10))
+            return graph
+
+        options = {"edges": 300, "order": "rcm"}
+        with monkeypatch.context() as patch, pytest.raises(StorageError, match=r"no space left: .* needed, .* free"):
+            patch.setattr(run, "write_graph", fill)
+            layout.inference(model.layers, disk.folder / "e", **options)
+        filler.unlink()
+        found = digest(layout.inference(model.layers, disk.folder / "e", **options))
+    assert found == digest(layout.inference(model.layers, tmp_path / "e", **options))
