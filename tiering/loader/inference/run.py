@@ -269,7 +269,7 @@ class Inference:
         return most + scratch + graph_bytes(self._graph) + self._id_bytes()
 
     def _id_bytes(self) -> int:
-        """Return the bytes of the ids that are written beside the rows: those asked for, and the source's numbers."""
+        """Return the bytes of the ids that are written next to the rows: those asked for, and the source's numbers."""
         numbered = [e for t, e in self._tables[-1].items() if isinstance(self._graph.names(t), NodeNumbers)]
         return 8 * sum(e.rows for e in numbered) + sum(int(ids.nbytes) for ids in (self._asked or {}).values())
 
@@ -295,7 +295,7 @@ class Inference:
             how = f"graph{', features' if features else ''} and last table to and from the order"
             steps.append(StepEstimate("order", how, disk_read=moved, disk_written=last, disk_scratch=scratch))
         if ids := self._id_bytes():
-            steps.append(StepEstimate("ids", "beside the rows", disk_written=ids))
+            steps.append(StepEstimate("ids", "next to the rows", disk_written=ids))
         left = {self._out: RowsEntry.total(self._tables[-1]) + ids}
         return Estimate((StageEstimate("inference", self._out, tuple(steps), left, held=base_memory(self._limit)),))
 
