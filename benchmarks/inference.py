@@ -189,16 +189,17 @@ def verdicts(document: Mapping[str, Any]) -> list[str]:
                 ratio = layers[side][0]["seconds"] / layers["ours"][0]["seconds"]
                 aim = f", aim {AIMS['MADV_RANDOM / ours']}" if "MADV" in side else ""
                 lines.append(f"{side} / ours, first layer, at {fraction:.2f}: {ratio:.1f}{aim}")
-        aim = ORDER_AIMS.get(document.get("graph", ""))
+        order_aim = ORDER_AIMS.get(document.get("graph", ""))
         for side, ranked in zip(("ours", "ours, no model"), RANKED, strict=True):
-            if aim is None or not {side, ranked} <= layers.keys():
+            if order_aim is None or not {side, ranked} <= layers.keys():
                 continue
             for number, (own, other) in enumerate(zip(layers[side], layers[ranked], strict=True)):
                 tables, ranks = (0 if layer["in_memory"] else layer["read"] / layer["table"] for layer in (own, other))
-                found = tables if "rank" not in aim[0] else tables / max(1.0, ranks)
+                found = tables if "rank" not in order_aim[0] else tables / max(1.0, ranks)
+                ratio = other["seconds"] / own["seconds"]
                 lines.append(
-                    f"{side}, layer {number}, at {fraction:.2f}: {aim[0]} {found:.2f}, aim {aim[1]}; rank order reads "
-                    f"{ranks:.1f} tables and takes {other['seconds'] / own['seconds']:.1f} times the seconds"
+                    f"{side}, layer {number}, at {fraction:.2f}: {order_aim[0]} {found:.2f}, aim {order_aim[1]}; "
+                    f"rank order reads {ranks:.1f} tables and takes {ratio:.1f} times the seconds"
                 )
     digests = {run["rows"] for run in document["runs"] if run["side"] in SIDES[:2] and run["layers"]}
     if digests:

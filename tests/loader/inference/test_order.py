@@ -122,9 +122,9 @@ def test_counted_pages_are_those_of_the_best_policy(kit, build):
     runs = {"node": cut_runs(graph, "node", None, 15, order.positions["node"])}
     assert runs["node"].bounds.tolist() == [0, 12, 25, 38, 40]
     # Pages of 8 rows by block: 0 1 2, then 0 1 2 3, then 2 3 4, then 4.
-    assert count_reads(graph, runs, order, table, 1 << 20, request=0) == 5 * 4096
-    assert count_reads(graph, runs, order, table, 4096, request=0) == (11 - 4) * 4096  # of 6 times of a block 4 fit
-    assert count_reads(graph, runs, order, table, 0, request=100) == 11 * 4096 + 4 * 100
+    assert count_reads(graph, runs, order, table, 1 << 20, True, 0) == 5 * 4096
+    assert count_reads(graph, runs, order, table, 4096, True, 0) == (11 - 4) * 4096  # of 6 times of a block 4 fit
+    assert count_reads(graph, runs, order, table, 0, True, 100) == 11 * 4096 + 4 * 100
     assert count_reads(graph, runs, order, {"node": CountedTable(40, 512, 16)}, 1 << 20, False, 0) <= 3 * 4096
 
 

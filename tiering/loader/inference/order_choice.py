@@ -27,6 +27,8 @@ class OrderCosts:
     """Whether layers read neighbours; the others read their input once."""
     memory: Sequence[int]
     """Bytes for rows by layer."""
+    request: Callable[[], int]
+    """Returns the bytes that the disk reads in the time of a request."""
     budget: Budget
     """Memory in which rows are moved."""
     cut: Callable[[int, NodeOrder], Mapping[str, NodeRuns]]
@@ -66,7 +68,8 @@ class OrderCosts:
         total = sum(table.nbytes for table in tables.values())
         if total <= self.memory[number] or not self.neighbours[number]:
             return total
-        return count_reads(self.layout.graph, self.cut(number, order), order, tables, self.memory[number], alike)
+        memory, runs = self.memory[number], self.cut(number, order)
+        return count_reads(self.layout.graph, runs, order, tables, memory, alike, self.request())
 
     def _total(self, order: NodeOrder) -> int:
         """Return the bytes that all layers read in an order, and those that are read and written to move rows."""

@@ -18,7 +18,6 @@ from tiering.formats.graph import Graph, checked_lists
 from tiering.loader.inference.blocks import EDGES, Ids, NodeRuns
 from tiering.loader.inference.order import NodeOrder
 
-REQUEST_BYTES = 10_000  # of a disk of 100,000 reads/s and 1 GB/s
 _NEIGHBORS = 16  # pages that are read together, with what lies between
 _USES = 1 << 18  # uses of pages that are counted, about
 
@@ -44,7 +43,7 @@ class CountedTable(NamedTuple):
 
 def count_reads(
     graph: Graph, runs: Mapping[str, NodeRuns], order: NodeOrder, tables: Mapping[str, CountedTable], memory: int,
-    alike: bool = True, request: int = REQUEST_BYTES,
+    alike: bool, request: int,
 ) -> int:  # fmt: skip
     """Return about how many bytes of `tables` a layer reads with `memory` bytes for rows, and `request` for each read.
 
