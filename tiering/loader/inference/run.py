@@ -168,9 +168,9 @@ class Inference:
         self._costs = costs
 
     def _request_bytes(self) -> int:
-        """Return the bytes that the layout's disks read in the time of a request, as measured."""
-        layout = self._artifact
-        return measured_speed(layout.image_places, layout.path.absolute().parent).gap
+        """Return the bytes that the layout's disks, if it has some, read in the time of a request, as measured."""
+        places = self._artifact.image_places
+        return (measured_speed(places, self._artifact.path.absolute().parent) if places else _SPEED).gap
 
     def _plan_tables(self, strict: bool) -> None:
         """Cut the blocks of all layers in the order, and find their tables; `strict`: with memory for buffers, too."""
