@@ -27,8 +27,6 @@ class OrderCosts:
     """Whether layers read neighbours; the others read their input once."""
     memory: Sequence[int]
     """Bytes for rows by layer."""
-    request: Callable[[], int]
-    """Returns the bytes that the disk reads in the time of a request."""
     budget: Budget
     """Memory in which rows are moved."""
     cut: Callable[[int, NodeOrder], Mapping[str, NodeRuns]]
@@ -68,8 +66,7 @@ class OrderCosts:
         total = sum(table.nbytes for table in tables.values())
         if total <= self.memory[number] or not self.neighbours[number]:
             return total
-        memory, runs = self.memory[number], self.cut(number, order)
-        return count_reads(self.layout.graph, runs, order, tables, memory, alike, self.request())
+        return count_reads(self.layout.graph, self.cut(number, order), order, tables, self.memory[number], alike)
 
     def _total(self, order: NodeOrder) -> int:
         """Return the bytes that all layers read in an order, and those that are read and written to move rows."""

@@ -18,6 +18,7 @@ from tiering.formats.graph import Graph, checked_lists
 from tiering.loader.inference.blocks import EDGES, Ids, NodeRuns
 from tiering.loader.inference.order import NodeOrder
 
+REQUEST_BYTES = 20_000  # of a disk of 100,000 reads/s and 2 GB/s: the choice is the same on every machine
 _NEIGHBORS = 16  # pages that are read together, with what lies between
 _USES = 1 << 18  # uses of pages that are counted, about
 
@@ -43,7 +44,7 @@ class CountedTable(NamedTuple):
 
 def count_reads(
     graph: Graph, runs: Mapping[str, NodeRuns], order: NodeOrder, tables: Mapping[str, CountedTable], memory: int,
-    alike: bool, request: int,
+    alike: bool = True, request: int = REQUEST_BYTES,
 ) -> int:  # fmt: skip
     """Return about how many bytes of `tables` a layer reads with `memory` bytes for rows, and `request` for each read.
 

@@ -52,7 +52,7 @@ from tiering.loader.tables.delivery import Delivery
 from tiering.loader.targets import find_nodes
 from tiering.memory import Budget, own_memory, parse_memory, release_unused
 from tiering.readahead.config import ReadaheadConfig, SsdTables
-from tiering.readahead.disk_speed import DEPTH, DiskSpeed, measured_speed
+from tiering.readahead.disk_speed import DEPTH, DiskSpeed
 from tiering.readahead.memory import BatchMemory, BufferMemory
 from tiering.run.plan import SMALL, Estimate, StageEstimate, StepEstimate, base_memory
 from tiering.text.options import whole
@@ -158,7 +158,7 @@ class Inference:
         costs = OrderCosts(
             self._artifact, self._tables, [layer.neighbours for layer in self._layers],
             [int(_BUFFER * self._budget(number).left()) for number in range(len(self._layers))],
-            self._request_bytes, self._limit, self._cut,
+            self._limit, self._cut,
         )  # fmt: skip
         if by_count and (best := costs.cheapest()).ranks:
             self._order = best
@@ -166,11 +166,6 @@ class Inference:
         if self._order.ranks:
             self._moved = costs.first(self._order)[1]
         self._costs = costs
-
-    def _request_bytes(self) -> int:
-        """Return the bytes that the layout's disks, if it has some, read in the time of a request, as measured."""
-        places = self._artifact.image_places
-        return (measured_speed(places, self._artifact.path.absolute().parent) if places else _SPEED).gap
 
     def _plan_tables(self, strict: bool) -> None:
         """Cut the blocks of all layers in the order, and find their tables; `strict`: with memory for buffers, too."""
