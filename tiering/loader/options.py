@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypedDict
 
 from tiering.errors import InputError
-from tiering.readahead.config import ReadaheadConfig
 from tiering.readahead.disk_speed import MEASURED, DiskSpeed, read_speed
 from tiering.sampling import Negatives, SamplingOptions
 from tiering.sampling.options import SamplingKeywords, SubgraphKeywords
@@ -180,19 +179,18 @@ class MemoryOptions:
     most of what is free): tiers, batches, samplers, the adjacency in the page cache. Rows of the ssd tier are read
     into memory at first if all fit in addition, else into a buffer ahead of the batches; for a GPU both are
     page-locked. ``tiers``: the layout's memory tiers alone; each batch reads its rows of the ssd tier by itself."""
-    window: int | str | ReadaheadConfig = option(
+    window: int | str = option(
         "auto", "Batches that are read together, at most, or auto.", "N", cli=str, cli_default="auto",
         from_cli=lambda text: int(text) if text.isdigit() else text,
     )  # fmt: skip
-    """Batches whose rows are read together, in the order of their pages; ``auto``: chosen by simulation.
-    Inference gives the choice of the layer before."""
+    """Batches whose rows are read together, in the order of their pages; ``auto``: chosen by simulation."""
     ssd_model: Any = option(None, "Speed of the disks, as doctor --json finds it.", "FILE", cli=Path | None)
     """JSON file with ``reads_per_second``, ``bytes_per_second`` and perhaps ``latency`` (seconds) of the disks, as of
     ``tiering doctor --json``; measured by default."""
 
     def __post_init__(self) -> None:
         _ = self.speed  # an error also where nothing will be read ahead
-        if self.window != "auto" and not isinstance(self.window, ReadaheadConfig):
+        if self.window != "auto":
             whole_number(self.window, 1, 2**63, "window", " of at least 1, or auto")
 
     @property

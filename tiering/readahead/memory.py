@@ -143,12 +143,11 @@ class BufferMemory:
 
     def plan(
         self, tables: SsdTables, budget: Budget, batches: Sequence[Rows], speed: DiskSpeed,
-        windows: Sequence[int] | None = None, slots_room: int | None = None, known: ReadaheadConfig | None = None,
+        windows: Sequence[int] | None = None, slots_room: int | None = None,
     ) -> BufferPlan:  # fmt: skip
         """Return the buffer for some batches, by their rows, thinned ones too; `BudgetError` if it would be small.
 
-        `windows`: as of `choose_config`. `slots_room`: bytes for slots that lie on a GPU. `known`: the reading that was
-        chosen for such batches before.
+        `windows`: as of `choose_config`. `slots_room`: bytes for slots that lie on a GPU.
         """
         budget.require(self.minimum, "the loader's buffer for rows of the ssd tier, and batches,")
         left, scale, sizes = budget.left(), tables.thinning, Counter[int]()
@@ -163,8 +162,8 @@ class BufferMemory:
         numbers = int(NUMBERS_SHARE * left)
         if self.kept:
             numbers = min(int(BATCHES_SHARE * left), numbers + self._spare(budget) // 4)
-        most = max_known(numbers, batches, scale, self.kept)
-        choice = known or choose_config(tables, pools(numbers), batches, speed, windows, most, scale)
+        known = max_known(numbers, batches, scale, self.kept)
+        choice = choose_config(tables, pools(numbers), batches, speed, windows, known, scale)
         if windows is None and choice.window < UNLIMITED:  # what is not known ahead is the buffer's
             numbers = known_bytes(choice, batches, scale, sum(slots for _, slots in pools(numbers)), self.kept)
         return BufferPlan(pools(numbers), choice, numbers)

@@ -16,7 +16,6 @@ from tiering.errors import MissingError
 from tiering.loader import loader
 from tiering.loader.inference import Layer, run
 from tiering.loader.memory import decide_memory
-from tiering.readahead import memory
 
 
 def assert_close(found, expected):
@@ -170,19 +169,3 @@ def test_coded_tables(tiny_dataset, tmp_path):
     layout, model = layout_of(tiny_dataset, tmp_path, dtype="int8"), Sage(6, 8, 3)
     assert layout.artifact.type_layout(layout.node_types[0]).codec == "int8"
     assert_close(layout.inference(model.layers, tmp_path / "e").numpy(), model.whole(layout))
-
-
-def test_a_layer_reads_as_the_layer_before_it_did(kit, build, tmp_path, monkeypatch):
-    """Where blocks and tables are of the same size, the reading is chosen once, from a few blocks of the next layer."""
-    layout, model = build(odd_graph(kit, 30_000, 256)), Sage(256, 256, 256, 8)
-    loaders, chosen = [], []
-    monkeypatch.setattr(run, "Loader", lambda *a: loaders.append(loader.Loader(*a)) or loaders[-1])
-    choose = memory.choose_config
-    monkeypatch.setattr(memory, "choose_config", lambda *a: chosen.append(a) or choose(*a))
-    monkeypatch.setattr(loader, "decide_memory", lambda *a: replace(decide_memory(*a), preload=False))
-    settle()
-    options = {"memory": spare(300 << 20).limit, "edges": 3000, "order": "rank"}
-    found = layout.inference(model.layers, tmp_path / "e", **options)
-    choices = [made.lookahead.choice for made in loaders if made.lookahead is not None]
-    assert len(choices) == 3 and choices[1] is choices[2] and len(chosen) == 2  # the layout has rows in memory
-    assert_close(found.numpy(), model.whole(layout))

@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from tiering.loader.gpu.drives import GpuDrives
     from tiering.sampling import SampledBatch
 
-_FEW = 8  # batches that tell what memory an epoch takes
 _log = logging.getLogger("tiering.loader")
 Ids = npt.NDArray[np.int64]
 Sampled: TypeAlias = "SampledBatch | GpuSample"  # ids of types with rows on SSD lie in host memory
@@ -305,14 +304,12 @@ class Lookahead:
         self.depth = find_depth(layout, self._options.reading, self.speed)
         with ThreadPoolExecutor(1, thread_name_prefix="tiering-trial") as pool:  # a thread that works on a GPU is ours
             samples, rows = pool.submit(self._sample_trial, order, draw).result()
-        windows, known = None, memory.window if isinstance(memory.window, ReadaheadConfig) else None
-        if memory.window != "auto" and not isinstance(memory.window, ReadaheadConfig):
-            windows = [min(int(memory.window), UNLIMITED)]
+        windows = None if memory.window == "auto" else [min(int(memory.window), UNLIMITED)]
         buffer, scale = self._buffers.get(self._key), tables.thinning
         if buffer is None:
             slots_room = None if self._drives is None else self._drives.slots_room
             needs, budget = self._buffer_memory(samples), self._decision.budget
-            plan = needs.plan(tables, budget, rows, self.speed, windows, slots_room, known)
+            plan = needs.plan(tables, budget, rows, self.speed, windows, slots_room)
             shared = self._decision.machine is not None
             reading = replace(self._options.reading, depth=self.depth.depth)
             buffer = SsdBuffer(layout, self._features, tables, plan.pools, reading, shared, self._drives)
@@ -322,7 +319,7 @@ class Lookahead:
             if self._windows is not None:
                 self._windows.memory.grow(self._decision.budget.left() // 4)
             most = max_known(buffer.numbers_bytes, rows, scale, self._batch_bytes(samples))
-            self.choice = known or choose_config(tables, buffer.pools, rows, self.speed, windows, most, scale)
+            self.choice = choose_config(tables, buffer.pools, rows, self.speed, windows, most, scale)
         self.buffer = buffer
         _log.info(
             "%s: buffer of %s for rows of the ssd tier (%s), %s; disks: %s; %s; estimate: %.4f s of reading a batch",
@@ -349,23 +346,19 @@ class Lookahead:
         return 0 if self._windows is None else sum(sample.nbytes for sample in samples.values()) // len(samples)
 
     def _sample_trial(self, order: Sequence[int], draw: Draw) -> tuple[dict[int, Sampled], list[Rows]]:
-        """Sample the first batches of an epoch; return those that memory may keep, and the thinned rows of all.
-
-        Where the reading is known already, a few batches of the whole epoch are enough.
-        """
+        """Sample the first batches of an epoch; return those that memory may keep, and the thinned rows of all."""
         tables, samples, rows = self.tables, dict[int, Sampled](), list[Rows]()
         enough = trial_rows(tables, self._decision.budget.left())
         start, total, held = time.perf_counter(), 0, 0
-        known = isinstance(self._options.memory.window, ReadaheadConfig)
-        for place in range(0, len(order), -(-len(order) // _FEW)) if known else range(min(len(order), TRIAL_BATCHES)):
-            sample = draw(order[place])
+        for place, batch in enumerate(order[:TRIAL_BATCHES]):
+            sample = draw(batch)
             rows.append(tables.thinned(tables.among(sample.unique_nodes)))
             total += len(rows[-1])
             held += sample.nbytes
             if self._windows is not None or held < self._kept_bytes or not samples:
                 samples[place] = sample
             full = self._windows is not None and held >= self._kept_bytes
-            if place and not known and (time.perf_counter() - start > TRIAL_SECONDS or total > enough or full):
+            if place and (time.perf_counter() - start > TRIAL_SECONDS or total > enough or full):
                 break
         return samples, rows
 

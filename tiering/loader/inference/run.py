@@ -51,7 +51,7 @@ from tiering.loader.options import LoaderOptions
 from tiering.loader.tables.delivery import Delivery
 from tiering.loader.targets import find_nodes
 from tiering.memory import Budget, own_memory, parse_memory, release_unused
-from tiering.readahead.config import ReadaheadConfig, SsdTables
+from tiering.readahead.config import SsdTables
 from tiering.readahead.disk_speed import DEPTH, DiskSpeed
 from tiering.readahead.memory import BatchMemory, BufferMemory
 from tiering.run.plan import SMALL, Estimate, StageEstimate, StepEstimate, base_memory
@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from tiering.loader.batches.batch import Batch
 
 _SPARE = 1.25  # of the memory that a function took for its first block: others have other sources
+_KEPT = 8  # of the memory that a function leaves, one part in so many may not serve the next
 _PIECE = 2 << 20  # bytes written at a time: what is not kept here is the buffer's
 _SAMPLED = 64  # blocks whose reads are simulated for an estimate
 _EDGES = (50_000, 25_000, 12_500, 6_250, 3_000, 1_500, 800)  # of a block, the first that works
@@ -94,7 +95,6 @@ class Inference:
         self._layers = as_layers(layers)
         self._identities, self._trust = identify_layers(layers), resume == "trust"
         self._limit = parse_memory(memory)
-        self._readings = dict[Any, ReadaheadConfig]()  # chosen for earlier layers
         self._ordered: Graph | None = None  # the graph in another order than that of ranks
         for number, identity in enumerate(self._identities):
             for name, module in identity.modules:
@@ -433,7 +433,7 @@ class Inference:
         """Write the table of a layer, type by type."""
         table, total = self._tables[number], RowsEntry.total(self._tables[number])
         budget, name, by_rank = self._budget(number), self._file_of(number), not number and not self._moved
-        most = self._limit.limit - self._model_bytes[number] // 2  # part of what is kept will serve the next function
+        most = self._limit.limit - self._model_bytes[number] // _KEPT
         shown = progress(total, f"layer {number}", "B", scale=True)
         opened = closing(OpenTables(self._view(number, writer.path)))
         with opened as source, writer.file(name, "uint8", (total,), piece_bytes=_PIECE) as file, shown as bar:
@@ -502,17 +502,12 @@ class Inference:
             "prefetch": 1, "sampler": "full" if layer.fanouts == -1 else "uniform", "fanouts": [layer.fanouts],
             "edge_positions": bool(values.edge_data), "memory": memory,
         }  # fmt: skip
-        # Layers with the same blocks and tables of the same size read alike.
-        alike = (name, source.graph is self._ordered, *self._cold_tables(source.artifact).rows)
-        keywords["window"] = self._readings.get(alike, "auto") if self._asked is None else "auto"
         self._kept = Loader(source, LoaderOptions.of(features, keywords))  # its buffer serves the next type, too
         try:
             # A generator would keep each block until the next is made.
             yield from map(partial(_block_and_rows, values, ranked), self._kept)
         except StageError as error:
             raise error.__cause__ or error from None  # a disk that failed, say: the run can go on later
-        if (ahead := self._kept.lookahead) is not None and ahead.choice is not None:
-            self._readings[alike] = ahead.choice
 
 
 def _append(file: FileWriter, entry: RowsEntry, at: int, rows: Any, ids: Any) -> None:
