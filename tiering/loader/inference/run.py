@@ -256,7 +256,7 @@ class Inference:
     def _budget(self, number: int) -> Budget:
         """Return the memory that a layer's loader may take now: without the function's, and that of the writer."""
         own = self._model_bytes[number] + appending_memory(RowsEntry.total(self._tables[number]), _PIECE)
-        return parse_memory(self._limit.limit).without(own + SMALL)
+        return parse_memory(self._limit.limit).without(own + 2 * SMALL)  # of which counting pages leaves some in pieces
 
     def _needed(self) -> int:
         """Return the bytes on disk at the fullest moment: of two tables, and of what is moved for another order."""
