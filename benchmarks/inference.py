@@ -23,7 +23,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.sparse.csgraph import reverse_cuthill_mckee
 
+import tiering
+from benchmarks.community_graphs import COMMUNITY_GRAPHS
 from benchmarks.harness import Sizes
 from benchmarks.memory_group import memory_group
 from benchmarks.pages import describe_machine, markdown, put, show_machine, write_json
@@ -32,25 +35,43 @@ from tiering.errors import InternalError, TieringError
 from tiering.text.units import format_bytes
 
 SIDES = ("ours", "ours, 1 thread", "ours, no model", "MADV_RANDOM, 16 threads", "memory map")
+RANKED = ("ours, rank order", "ours, no model, rank order")  # sides of graphs with communities, in addition
 """The last: ``table[ids]`` as people write it."""
 AIMS = {"waiting / model": 0.1, "tables without a model": 4.0, "MADV_RANDOM / ours": 5.0}
+ORDER_AIMS = {"web": ("tables a layer", 1.5), "citation": ("tables / those of rank order", 0.4)}
 _PROGRAM = Path(__file__).parent / "programs" / "layerwise.py"
 _GIVEN = 0.95  # of the memory group, as ``memory=``
 _CHUNK = 1 << 16
 
 
-def make_layout(sizes: Sizes, folder: Path, dim: int) -> None:
-    """Write an R-MAT graph, its float32 features, and a layout with all rows on SSD, unless they are there."""
+def make_layout(sizes: Sizes, folder: Path, dim: int, kind: str) -> None:
+    """Write a graph, its float32 features, and a layout with all rows on SSD, unless they are there."""
     data, graph, scores, ordered, layout = (folder / n for n in ("data", "graph", "scores", "reordered", "layout"))
     if layout.exists():
         return
-    edges = write_edges(sizes, data)
+    if kind == "rmat":
+        edges = write_edges(sizes, data)
+    else:
+        data.mkdir(parents=True)
+        edges = data / "edge_index.npy"
+        np.save(edges, graph_edges(sizes, kind))
     write_features(data / "node_feat.npy", sizes.graph_nodes, dim)
     run_tiering(sizes, ["import", data, "--num-nodes", sizes.graph_nodes, "--out", graph])
+    if kind == "citation":  # whose order is made before, in as much memory as that takes
+        both = tiering.open(graph).to_scipy()
+        np.save(folder / "order.npy", reverse_cuthill_mckee((both + both.T).tocsr(), symmetric_mode=True))
     edges.unlink()
     run_tiering(sizes, ["score", graph, "--method", "wrpr", "--train", "1%", "--out", scores])
     run_tiering(sizes, ["reorder", graph, "--scores", scores, "--out", ordered])
     run_tiering(sizes, ["layout", ordered, "--cpu", "0", "--ssd", folder / "ssd", "--out", layout])
+
+
+def graph_edges(sizes: Sizes, kind: str) -> Any:
+    """Return the edges of a generated graph with communities, or those of a dataset's ``edge_index.npy``."""
+    if kind in COMMUNITY_GRAPHS:
+        return COMMUNITY_GRAPHS[kind](sizes.graph_nodes, sizes.edges, sizes.seed)
+    edges = np.load(Path(kind) / "edge_index.npy")
+    return edges if edges.shape[0] == 2 else edges.T
 
 
 def write_features(path: Path, rows: int, dim: int) -> None:
@@ -85,23 +106,26 @@ def run_side(side: str, options: Mapping[str, Any], limit: int | None) -> dict[s
 
 def measure(sizes: Sizes, folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     """Run all sides at each fraction of the features in memory, then the disk alone."""
-    make_layout(sizes, folder, arguments.dim)
+    make_layout(sizes, folder, arguments.dim, arguments.graph)
     widths = [arguments.dim, arguments.dim, arguments.classes]
     options = {
         "layout": str(folder / "layout"), "graph": str(folder / "graph"), "out": str(folder / "embeddings"),
         "table": str(folder / "data" / "node_feat.npy"), "edges": arguments.block_edges, "seconds": sizes.seconds,
         "widths": widths, "form": arguments.form, "threads": sizes.threads,
     }  # fmt: skip
+    own_order = folder / "order.npy"
+    order = str(own_order) if own_order.exists() else "auto"
     files = [path for path in folder.rglob("*") if path.is_file() and path.stat().st_size]
     empty = run_side("empty", options, None)
     base = empty["resident"]
     runs = list[dict[str, Any]]()
     for fraction in arguments.fractions:
         limit = base + int(fraction * 4 * arguments.dim * sizes.graph_nodes)
-        for side in arguments.sides:
+        for side in arguments.sides * arguments.turns:
             forget(files)
             threads = 1 if side == "ours, 1 thread" else sizes.threads
             settings = {**options, "threads": threads, "memory": int(_GIVEN * limit) - empty["files"]}
+            settings["order"] = "rank" if side in RANKED else order
             with removed(folder / "embeddings"):
                 found = run_side(side, settings, limit)
             runs.append({"side": side, "fraction": fraction, "limit": limit, **found})
@@ -111,7 +135,7 @@ def measure(sizes: Sizes, folder: Path, arguments: argparse.Namespace) -> dict[s
     written = read_and_write([], folder / "written", result).wall
     read = read_and_write([table], folder / "written", 1 << 20).wall
     disk = {"read": table.stat().st_size / read, "written": result / written}
-    return {"base": base, "disk": disk, "widths": widths, "runs": runs}
+    return {"graph": arguments.graph, "base": base, "disk": disk, "widths": widths, "runs": runs}
 
 
 @contextmanager
@@ -165,6 +189,18 @@ def verdicts(document: Mapping[str, Any]) -> list[str]:
                 ratio = layers[side][0]["seconds"] / layers["ours"][0]["seconds"]
                 aim = f", aim {AIMS['MADV_RANDOM / ours']}" if "MADV" in side else ""
                 lines.append(f"{side} / ours, first layer, at {fraction:.2f}: {ratio:.1f}{aim}")
+        order_aim = ORDER_AIMS.get(document.get("graph", ""))
+        for side, ranked in zip(("ours", "ours, no model"), RANKED, strict=True):
+            if order_aim is None or not {side, ranked} <= layers.keys():
+                continue
+            for number, (own, other) in enumerate(zip(layers[side], layers[ranked], strict=True)):
+                tables, ranks = (0 if layer["in_memory"] else layer["read"] / layer["table"] for layer in (own, other))
+                found = tables if "rank" not in order_aim[0] else tables / max(1.0, ranks)
+                ratio = other["seconds"] / own["seconds"]
+                lines.append(
+                    f"{side}, layer {number}, at {fraction:.2f}: {order_aim[0]} {found:.2f}, aim {order_aim[1]}; "
+                    f"rank order reads {ranks:.1f} tables and takes {ratio:.1f} times the seconds"
+                )
     digests = {run["rows"] for run in document["runs"] if run["side"] in SIDES[:2] and run["layers"]}
     if digests:
         lines.append(
@@ -178,9 +214,12 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks inference", description=__doc__)
     Sizes.options(parser, "stage_nodes", "edges", "threads", "seed", "folder", "seconds")
     parser.set_defaults(stage_nodes=4_000_000, edges=40_000_000, seconds=60.0)
+    parser.add_argument("--graph", default="rmat", help="rmat, web, citation, or a directory with edge_index.npy")
+    parser.add_argument("--turns", type=int, default=1, help="of each side, one after the other")
     parser.add_argument("--dim", type=int, default=128, help="of features and of the hidden layer")
     parser.add_argument("--classes", type=int, default=16, help="width of the result")
-    parser.add_argument("--block-edges", type=int, default=50_000, help="in-edges of a block, about")
+    parser.add_argument("--block-edges", type=lambda text: text if text == "auto" else int(text), default=50_000,
+                        help="in-edges of a block, about")  # fmt: skip
     parser.add_argument("--form", choices=("edge_index", "adjacency"), default="edge_index", help="of the model's sums")
     parser.add_argument("--fractions", type=lambda text: [float(f) for f in text.split(",")], default=[1 / 3, 0.1],
                         help="of the features in memory")  # fmt: skip

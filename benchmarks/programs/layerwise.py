@@ -125,7 +125,9 @@ def ours(options: dict[str, Any], layers: list[Any]) -> dict[str, Any]:
     """Run all layers by the product."""
     timed = [Timed(layer) for layer in layers]
     run.Inference = MeasuredInference  # type: ignore[misc]
-    settings = {name: options[name] for name in ("memory", "edges")}
+    settings = {name: options[name] for name in ("memory", "edges", "order")}
+    if str(settings["order"]).endswith(".npy"):
+        settings["order"] = np.load(settings["order"])
     with tiering.open(options["layout"]) as layout:
         estimate = layout.inference(timed, options["out"], dry_run=True, **settings).plans[0].steps
         start = time.perf_counter()
@@ -133,7 +135,9 @@ def ours(options: dict[str, Any], layers: list[Any]) -> dict[str, Any]:
         seconds = time.perf_counter() - start
         rows = xxhash.xxh3_128_hexdigest(np.ascontiguousarray(made.numpy()).data)
     reads = [step.disk_read for step in estimate]
-    return {"seconds": seconds, "rows": rows, "layers": timed[0].measured.layers, "estimate": reads}
+    measured = timed[0].measured
+    about = {"order": measured._order.name, "block_edges": measured._edges, "moved": measured._moved}
+    return {"seconds": seconds, "rows": rows, "layers": measured.layers, "estimate": reads, **about}
 
 
 def mapped(options: dict[str, Any], layers: list[Any], threads: int) -> dict[str, Any]:
@@ -221,7 +225,7 @@ def main() -> None:
     layers: list[Any] = [
         Sage(dim, width, options["form"], k < len(widths) - 2).eval() for k, (dim, width) in enumerate(pairwise(widths))
     ]
-    if side == "ours, no model":
+    if side.startswith("ours, no model"):
         layers = [lambda block, x, w=width: x[: block.num_dst, :w].contiguous() for width in widths[1:]]
     if side.startswith("ours"):
         done = ours(options, layers)

@@ -116,8 +116,8 @@ class TieredLayout(ForFrameworks, Described, AbstractContextManager["TieredLayou
 
     def inference(
         self, layers: Iterable[Any], out: str | os.PathLike[str], *, memory: Any = "auto", dtype: Any = None,
-        nodes: Any = None, edges: int = 50_000, device: Any = "cpu", force: bool = False, dry_run: bool = False,
-        resume: str | None = None,
+        nodes: Any = None, edges: int | str = "auto", order: Any = "auto", device: Any = "cpu", force: bool = False,
+        dry_run: bool = False, resume: str | None = None,
     ) -> Any:  # fmt: skip
         """Return the embeddings of all nodes: every layer for all nodes, out of core, written to the directory `out`.
 
@@ -137,6 +137,11 @@ class TieredLayout(ForFrameworks, Described, AbstractContextManager["TieredLayou
             what the next one needs.
         edges
             In-edges and destinations of a block, at most; one destination may have more. A function gets at least 16.
+            ``auto``: 50,000, or as many of these as the memory suffices for.
+        order
+            Order in which nodes are taken: ``rank``, ``original``, ``rcm`` (reverse Cuthill-McKee, where the memory
+            holds the graph), or original ids of all nodes, by type where there are several. ``auto``: the one of these
+            names with the fewest bytes to read, by counting pages. The result is by rank in any case.
         device
             Where blocks and functions are: ``cpu``, ``cuda``.
         force
@@ -159,7 +164,8 @@ class TieredLayout(ForFrameworks, Described, AbstractContextManager["TieredLayou
 
         Notes
         -----
-        The same blocks for every memory and number of threads, and so the same bits on one machine with one torch.
+        With `edges` and `order` given, or chosen alike, the same blocks for every memory and number of threads, and so
+        the same bits on one machine with one torch.
         Cost: each layer reads its input once if it fits the memory, else as the estimate says, and writes its table.
         """
         from tiering.loader.inference.run import Inference
@@ -167,8 +173,8 @@ class TieredLayout(ForFrameworks, Described, AbstractContextManager["TieredLayou
         if not dry_run:
             OutputDirectory.refuse_existing(out, force)
         inference = Inference(
-            self, layers, out, memory=memory, dtype=dtype, nodes=nodes, edges=edges, device=device, force=force,
-            resume=resume,
+            self, layers, out, memory=memory, dtype=dtype, nodes=nodes, edges=edges, order=order, device=device,
+            force=force, resume=resume,
         )  # fmt: skip
         return inference.estimate() if dry_run else inference.run()
 

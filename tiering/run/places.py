@@ -62,6 +62,7 @@ class Lane:
     per_unit: int = 1
     unit_bytes: int = 0  # 0: `stride`
     first_unit: int = 0
+    base: int = 0  # bytes of each file before its first unit, where items are not read in order
 
     @property
     def unit(self) -> int:
@@ -73,7 +74,8 @@ class Lane:
         if window.file not in self.files:
             return 0, 0
         count, turn = len(self.files), self.files.index(window.file)
-        units = (window.begin // self.unit * count, (-(-window.end // self.unit) - 1) * count + 1)
+        begin, end = max(0, window.begin - self.base), max(0, window.end - self.base)
+        units = (begin // self.unit * count, (-(-end // self.unit) - 1) * count + 1)
         low, high = (self.first + (unit + turn - self.first_unit) * self.per_unit for unit in units)
         return max(low, self.first), min(high, self.end)
 
@@ -81,10 +83,10 @@ class Lane:
         """Return the turn of the file of each item, and the byte in the file at which the item begins."""
         units = items.astype(np.int64) - self.first
         if self.per_unit == len(self.files) == 1:
-            return 0, (units + self.first_unit) * self.unit
+            return 0, self.base + (units + self.first_unit) * self.unit
         units, slots = np.divmod(units, self.per_unit)
         units, turns = np.divmod(units + self.first_unit, len(self.files))
-        return turns, units * self.unit + slots * self.stride
+        return turns, self.base + units * self.unit + slots * self.stride
 
     def missing(self, files: Sequence[FileWriter]) -> int:
         """Return the first item that begins behind what a file has from its front."""
@@ -131,9 +133,9 @@ class Places:
     sizes: Mapping[str, int]  # bytes of each file, by its number
 
     @classmethod
-    def row_by_row(cls, rows: int, row_bytes: int, file: int = 0) -> Places:
-        """Return the places of rows that follow each other in one file."""
-        return cls(row_bytes, (Lane(0, rows, (file,), row_bytes),), {str(file): rows * row_bytes})
+    def row_by_row(cls, rows: int, row_bytes: int, file: int = 0, base: int = 0) -> Places:
+        """Return the places of rows that follow each other in one file, from byte `base` on."""
+        return cls(row_bytes, (Lane(0, rows, (file,), row_bytes, base=base),), {str(file): base + rows * row_bytes})
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Places:
@@ -153,7 +155,7 @@ class Places:
     @cached_property
     def grain(self) -> int:
         """Bytes of a place: every item begins at a multiple."""
-        return math.gcd(*(nbytes for lane in self.lanes for nbytes in (lane.stride, lane.unit))) or 1
+        return math.gcd(*(nbytes for lane in self.lanes for nbytes in (lane.stride, lane.unit, lane.base))) or 1
 
     @cached_property
     def _bases(self) -> dict[int, int]:
@@ -172,7 +174,8 @@ class Places:
     def _plain(self) -> bool:
         """Whether the place of an item is its number."""
         lane = self.lanes[0]
-        return len(self.lanes) == len(lane.files) == 1 and not lane.first and lane.stride == lane.unit == self.grain
+        moved = lane.first or lane.base or not lane.stride == lane.unit == self.grain
+        return len(self.lanes) == len(lane.files) == 1 and not moved
 
     def of(self, items: AnyArray | range) -> AnyArray:
         """Return the places of items by their numbers, ranks of rows."""

@@ -85,7 +85,7 @@ def test_functions_get_at_least_so_many_destinations():
 @given(st.data())
 def test_needed_nodes(layouts, monkeypatch, data):
     """Of each layer the nodes that later ones read: those within so many steps against the edges, one by one."""
-    monkeypatch.setattr(blocks, "_EDGES", data.draw(st.sampled_from([1, 50, 1 << 20])))
+    monkeypatch.setattr(blocks, "EDGES", data.draw(st.sampled_from([1, 50, 1 << 20])))
     layout = data.draw(st.sampled_from(layouts))
     node_type = data.draw(st.sampled_from(layout.node_types))
     count = layout.artifact.graph.num_nodes(node_type)

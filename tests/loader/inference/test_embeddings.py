@@ -139,7 +139,7 @@ def test_what_is_refused_before_it_begins(kit, build, tmp_path):
         ({"nodes": []}, "nodes: the set is empty; give at least one node"),
         ({"nodes": np.zeros(900, bool)}, "nodes: the set is empty"),
         ({"nodes": ("author", [1])}, "author"),
-        *(({"edges": few}, "edges: expected a whole number of at least 1") for few in (0, 1.5, "many", True)),
+        *(({"edges": few}, "edges: expected auto or a whole number of at least 1") for few in (0, 1.5, "many", True)),
         ({"memory": "much"}, "memory"),
         ({"device": "gpu"}, "device: expected cpu, cuda or cuda:N"),
     ):

@@ -7,6 +7,11 @@ import subprocess
 import sys
 
 import pytest
+from inferred import Sage, digest, odd_graph
+from peaks import settle
+from tight_memory import spare
+
+from tiering.errors import BudgetError
 
 PROGRAM = """
 import json, sys
@@ -41,3 +46,17 @@ def test_memory_is_kept(tiering_cli, tmp_path, allowance):
     assert ran.returncode == 0, ran.stderr
     told = json.loads(ran.stdout.splitlines()[-1])
     assert told["limit"] // 2 < told["peak"] <= told["limit"]
+
+
+def test_blocks_shrink_to_the_memory(kit, build, tmp_path, capsys):
+    """Blocks that are chosen are the largest that work; they are recorded, and give the same bytes in more memory."""
+    layout, model, tight = build(odd_graph(kit, 30_000, 1024)), Sage(1024, 16, 8), {"order": "rank"}
+    settle()
+    with pytest.raises(BudgetError, match="memory: "):
+        layout.inference(model.layers, tmp_path / "none", edges=50_000, memory=spare(110 << 20).limit, **tight)
+    found = layout.inference(model.layers, tmp_path / "e", memory=spare(110 << 20).limit, **tight)
+    edges = found.manifest.provenance["options"]["edges"]
+    assert 800 <= edges < 50_000 and f"order rank, blocks of {edges:,} edges" in capsys.readouterr().err
+    assert digest(found) == digest(layout.inference(model.layers, tmp_path / "more", edges=edges, **tight))
+    with pytest.raises(BudgetError, match="memory: "):
+        layout.inference(model.layers, tmp_path / "less", memory=spare(6 << 20).limit, **tight)

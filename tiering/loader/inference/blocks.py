@@ -1,4 +1,4 @@
-"""Blocks of inference: runs of destinations by rank, cut by their edges, as targets of a loader; what a layer gets."""
+"""Blocks of inference: runs of destinations, cut by their edges, as targets of a loader; what a layer gets."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from tiering import native
 from tiering.artifacts.manifest import Relation
 from tiering.formats.features import EDGE_FEATURES
 from tiering.formats.graph import Graph, checked_lists
@@ -22,12 +23,12 @@ if TYPE_CHECKING:
 
 Ids = npt.NDArray[np.int64]
 LEAST_NODES = 16  # that a function gets: matrix products of fewer than 12 rows are rounded by the number of threads
-_EDGES = 1 << 20  # that are looked at together
+EDGES = 1 << 20  # edges that are looked at together
 
 
 @dataclass(frozen=True)
 class NodeRuns:
-    """Destinations of one type, all or `ids` (ranks, rising), in blocks ``[bounds[b], bounds[b + 1])``."""
+    """Destinations of one type, all or `ids`, in blocks ``[bounds[b], bounds[b + 1])``."""
 
     node_type: str
     ids: Ids | None
@@ -43,8 +44,8 @@ class NodeRuns:
         return int((self.edges + np.diff(self.bounds)).argmax())
 
     def nodes(self, begin: int, end: int) -> Ids:
-        """Return the ranks of destinations by their numbers."""
-        return np.arange(begin, end) if self.ids is None else self.ids[begin:end]
+        """Return the ids of destinations by their numbers."""
+        return np.arange(begin, end) if self.ids is None else np.asarray(self.ids[begin:end], np.int64)
 
     def block_of(self, number: int) -> int:
         """Return the block that a destination is in."""
@@ -86,13 +87,18 @@ class RunPlan:
         return {self.runs.node_type: np.arange(*self.runs.bounds[batch : batch + 2])}
 
 
-def cut_runs(graph: Graph, node_type: str, ids: Ids | None, edges: int) -> NodeRuns:
+def cut_runs(
+    graph: Graph, node_type: str, ids: Ids | None, edges: int, positions: npt.NDArray[Any] | None = None
+) -> NodeRuns:
     """Cut destinations into blocks of about `edges` in-edges and destinations together, by graph and nodes alone.
 
-    A block has more only where it has one destination; so much bounds its messages, and the rows of its sources. Cost:
-    some reads of the offsets for each block; with `ids` one pass over theirs.
+    With `positions` of all nodes in an order, destinations are positions, `ids` too. A block has more only where it has
+    one destination; so much bounds its messages, and the rows of its sources. Cost: some reads of the offsets for each
+    block; with `ids` one pass over theirs, with `positions` 8 bytes of memory for each node.
     """
     offsets = [checked_lists(graph, relation)[0] for relation in graph.relations if relation[2] == node_type]
+    if positions is not None:
+        offsets = [native.relabel_indptr(indptr, positions) for indptr in offsets]
     count = graph.num_nodes(node_type) if ids is None else ids.size
     if ids is not None:
         degrees = sum((indptr[ids + 1] - indptr[ids] for indptr in offsets), np.zeros_like(ids))
@@ -261,7 +267,7 @@ def needed_nodes(graph: Graph, nodes: Mapping[str, Ids] | None, layers: Sequence
             (indptr, indices), mask = checked_lists(graph, relation), wanted[relation[2]]
             begin = 0
             while begin < mask.size:
-                end = max(begin + 1, int(np.searchsorted(indptr, indptr[begin] + _EDGES, "right")) - 1)
+                end = max(begin + 1, int(np.searchsorted(indptr, indptr[begin] + EDGES, "right")) - 1)
                 kept = np.repeat(mask[begin:end], np.diff(indptr[begin : end + 1]))
                 marks[relation[0]][indices[indptr[begin] : indptr[end]][kept]] = True
                 begin = end

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -21,6 +22,7 @@ from tiering.artifacts.writer import ArtifactWriter
 from tiering.codecs import CODECS, DELIVERED
 from tiering.errors import BudgetError, InputError, ModelError
 from tiering.formats.embeddings import PAGE_BYTES, ROWS, RowsEntry
+from tiering.formats.graph import Graph
 from tiering.formats.layout import CODEC, TIERS, Layout, image_name
 from tiering.formats.names import Names, NodeNumbers
 from tiering.formats.ssd_rows import SsdRows
@@ -31,6 +33,17 @@ from tiering.loader.inference.blocks import GraphValues, InferenceBlock, NodeRun
 from tiering.loader.inference.embeddings import TieredEmbeddings
 from tiering.loader.inference.identity import identify_layers
 from tiering.loader.inference.layers import as_layers, check_values, list_layers, measured, run_function
+from tiering.loader.inference.order import ORDERS, NodeOrder
+from tiering.loader.inference.order_choice import OrderCosts
+from tiering.loader.inference.ordered import (
+    feature_entries,
+    feature_moves,
+    graph_bytes,
+    scratch_bytes,
+    table_moves,
+    write_graph,
+    write_moved,
+)
 from tiering.loader.inference.supported import refuse_unsupported
 from tiering.loader.loader import Loader
 from tiering.loader.open_tables import OpenTables
@@ -40,18 +53,22 @@ from tiering.loader.targets import find_nodes
 from tiering.memory import Budget, own_memory, parse_memory, release_unused
 from tiering.readahead.config import SsdTables
 from tiering.readahead.disk_speed import DEPTH, DiskSpeed
-from tiering.readahead.memory import BufferMemory
+from tiering.readahead.memory import BatchMemory, BufferMemory
 from tiering.run.plan import SMALL, Estimate, StageEstimate, StepEstimate, base_memory
 from tiering.text.options import whole
-from tiering.text.progress import progress
+from tiering.text.progress import note, progress
 from tiering.text.units import format_bytes, format_count
 
 if TYPE_CHECKING:
     from tiering.loader.batches.batch import Batch
 
 _SPARE = 1.25  # of the memory that a function took for its first block: others have other sources
+_KEPT = 8  # of the memory that a function leaves, one part in so many may not serve the next
 _PIECE = 2 << 20  # bytes written at a time: what is not kept here is the buffer's
 _SAMPLED = 64  # blocks whose reads are simulated for an estimate
+_EDGES = (50_000, 25_000, 12_500, 6_250, 3_000, 1_500, 800)  # of a block, the first that works
+_BUFFER = 0.75  # of a layer's memory that rows get, about
+_FEATURES = "features-in-order"  # file of the features in the order
 _SPEED = DiskSpeed(100_000, 1e9)  # of the disk of an estimate, which counts bytes
 
 
@@ -60,7 +77,7 @@ class Inference:
 
     def __init__(
         self, layout: OpenTables, layers: Iterable[Any], out: str | os.PathLike[str], *, memory: Any,
-        dtype: Any, nodes: Any, edges: int, device: Any, force: bool, resume: str | None,
+        dtype: Any, nodes: Any, edges: Any, order: Any, device: Any, force: bool, resume: str | None,
     ) -> None:  # fmt: skip
         import torch
 
@@ -77,7 +94,8 @@ class Inference:
         layers = list_layers(layers)
         self._layers = as_layers(layers)
         self._identities, self._trust = identify_layers(layers), resume == "trust"
-        self._limit, edges = parse_memory(memory), whole(1, 1 << 62, "a whole number of at least 1")(edges, "edges")
+        self._limit = parse_memory(memory)
+        self._ordered: Graph | None = None  # the graph in another order than that of ranks
         for number, identity in enumerate(self._identities):
             for name, module in identity.modules:
                 parts = ((f"{name}.{part}".strip("."), own) for part, own in module.named_modules())
@@ -89,18 +107,11 @@ class Inference:
             if not ids.size:
                 raise InputError("nodes: the set is empty; give at least one node, or leave nodes out for all of them")
             self._asked = {name: np.unique(ids)}
-        needed = needed_nodes(self._graph, self._asked, [layer.neighbours for layer in self._layers])
-        self._runs = [
-            {t: cut_runs(self._graph, t, ids, edges) for t, ids in own.items() if ids is None or ids.size}
-            for own in needed
-        ]
-        self._model_bytes = list[int]()
-        self._tables = list[dict[str, RowsEntry]]()
-        for number in range(len(self._layers)):
-            self._plan_table(number)
+        self._wanted = needed_nodes(self._graph, self._asked, [layer.neighbours for layer in self._layers])
+        self._plan(edges, order)
         chosen = "" if self._asked is None else [digest_bytes(ids.tobytes()) for ids in self._asked.values()]
         self._recorded = {
-            "torch": torch.__version__, "device": str(device), "edges": edges,
+            "torch": torch.__version__, "device": str(device), "edges": self._edges, "order": self._order.name,
             "dtype": dtype, "nodes": chosen, "parameters": [one.parameters for one in self._identities],
             "layers": [
                 [str(layer.fanouts), layer.neighbours, bool(values.edge_data), list(layer.degrees or ())]
@@ -126,8 +137,73 @@ class Inference:
             for layer in self._layers
         ]
 
-    def _plan_table(self, number: int) -> None:
-        """Find a layer's output by its first block of each type, of ones, and the memory that its largest takes."""
+    def _plan(self, edges: Any, order: Any) -> None:
+        """Cut the blocks of all layers, and find their tables; choose edges and order if ``auto``."""
+        earlier = {} if self._force else OutputDirectory.unfinished_identity(self._out).get("inputs", {})
+        if isinstance(order, str) and order == "auto" and earlier.get("order") in ORDERS:
+            order = earlier["order"]
+        if isinstance(edges, str) and edges == "auto":
+            edges = int(earlier.get("edges", 0)) or edges
+        by_count, by_size = (isinstance(option, str) and option == "auto" for option in (order, edges))
+        sizes = _EDGES if by_size else [whole(1, 1 << 62, "auto or a whole number of at least 1")(edges, "edges")]
+        self._chosen, self._moved = by_count or by_size, False
+        self._order = NodeOrder.make(self._graph, "rank" if by_count else order, self._limit)
+        for self._edges in sizes:
+            try:
+                self._plan_tables(by_size and self._edges != sizes[-1])
+                break
+            except BudgetError:
+                if self._edges == sizes[-1]:
+                    raise
+        costs = OrderCosts(
+            self._artifact, self._tables, [layer.neighbours for layer in self._layers],
+            [int(_BUFFER * self._budget(number).left()) for number in range(len(self._layers))],
+            self._limit, self._cut,
+        )  # fmt: skip
+        if by_count and (best := costs.cheapest()).ranks:
+            self._order = best
+            self._plan_tables(False)
+        if self._order.ranks:
+            self._moved = costs.first(self._order)[1]
+        self._costs = costs
+
+    def _plan_tables(self, strict: bool) -> None:
+        """Cut the blocks of all layers in the order, and find their tables; `strict`: with memory for buffers, too."""
+        self._runs = [self._cut(number, self._order) for number in range(len(self._layers))]
+        self._model_bytes, self._tables = list[int](), list[dict[str, RowsEntry]]()
+        for number, layer in enumerate(self._layers):
+            need = self._plan_table(number)
+            if strict and layer.neighbours:
+                self._require_buffer(number, *need)
+
+    def _cut(self, number: int, order: NodeOrder) -> dict[str, NodeRuns]:
+        """Return a layer's blocks of positions in an order, by node type."""
+        wanted, positions = self._wanted[number], order.positions
+        own = {t: None if ids is None else np.sort(order.positions_of(t, ids)) for t, ids in wanted.items()}
+        return {
+            t: cut_runs(self._graph, t, ids, self._edges, positions.get(t))
+            for t, ids in own.items()
+            if ids is None or ids.size
+        }
+
+    def _by_rank(self, run: NodeRuns) -> NodeRuns:
+        """Return the same blocks with ranks in the place of positions."""
+        ranks = self._order.ranks.get(run.node_type)
+        return run if ranks is None else replace(run, ids=ranks if run.ids is None else ranks[run.ids])
+
+    def _require_buffer(self, number: int, nbytes: int, nodes: int, edges: int) -> None:
+        """Raise `BudgetError` without memory for batches of so many bytes of rows, and for a buffer of the others."""
+        tables, budget = self._cold_tables(self._view(number)), self._budget(number)
+        if tables.nbytes > budget.left():
+            outputs = BatchMemory.of(nbytes, 0, 1, 1).outputs
+            need = BufferMemory.of(tables, outputs, 0, nodes, edges, DEPTH, 1).minimum
+            budget.require(int(_SPARE * need), f"layer {number}: blocks of {self._edges} edges, and a buffer for rows,")
+
+    def _plan_table(self, number: int) -> tuple[int, int, int]:
+        """Find a layer's output by its first block of each type, of ones, and the memory that its largest takes.
+
+        Returns the largest block's bytes of rows, nodes and edges.
+        """
         import torch
 
         if number:
@@ -136,8 +212,8 @@ class Inference:
             entries = {t: self._artifact.type_layout(t) for t in self._artifact.feature_types}
             inputs = {t: (e.dim, Delivery.of(self._artifact, e).dtype) for t, e in entries.items()}
         last = number == len(self._layers) - 1
-        sizes, largest = dict[str, tuple[int, int, str, str]](), 0
-        for t, run in self._runs[number].items():
+        sizes, largest, block_sizes = dict[str, tuple[int, int, str, str]](), 0, (0, 0, 0)
+        for t, run in ((t, self._by_rank(own)) for t, own in self._runs[number].items()):
             rows: Any = None
             for b in dict.fromkeys((0, int(np.diff(run.bounds).argmax()))):  # messages go by edges, outputs by nodes
                 ((block, _),) = self._blocks(self._layout, number, run.since(b, b + 1), features=None)
@@ -146,6 +222,9 @@ class Inference:
                     for name, i in block.nodes.items()
                     if name in inputs
                 }
+                edges = sum(pairs.shape[1] for pairs in block.edges.values())
+                rows_bytes, nodes = sum(own.nbytes for own in x.values()), sum(map(len, block.nodes.values()))
+                block_sizes = max(block_sizes, (rows_bytes, nodes, edges))
                 x = x if len(self._graph.node_types) > 1 else x[t]
                 found, nbytes = measured(lambda: run_function(self._layers[number], number, block, x))  # noqa: B023
                 rows = rows if b else found
@@ -158,6 +237,7 @@ class Inference:
             raise ModelError(f"layer {number}: the function returned rows of no node type that was asked for")
         self._tables.append(RowsEntry.plan(sizes))
         self._model_bytes.append(int(_SPARE * largest))
+        return block_sizes
 
     def _scaled(self, number: int, runs: NodeRuns, nbytes: int) -> int:
         """Return the memory of the function for the largest block, from that for the first; refuse what is too much."""
@@ -176,11 +256,17 @@ class Inference:
     def _budget(self, number: int) -> Budget:
         """Return the memory that a layer's loader may take now: without the function's, and that of the writer."""
         own = self._model_bytes[number] + appending_memory(RowsEntry.total(self._tables[number]), _PIECE)
-        return parse_memory(self._limit.limit).without(own + SMALL)
+        return parse_memory(self._limit.limit).without(own + 2 * SMALL)  # of which counting pages leaves some in pieces
 
     def _needed(self) -> int:
-        """Return the bytes on disk at the fullest moment: of two tables, one after the other."""
-        return max(map(sum, pairwise([0, *map(RowsEntry.total, self._tables)]))) + self._id_bytes()
+        """Return the bytes on disk at the fullest moment: of two tables, and of what is moved for another order."""
+        first, tables = feature_entries(self._artifact) if self._moved else {}, [*self._tables]
+        if not self._order.ranks:
+            return max(map(sum, pairwise([0, *map(RowsEntry.total, tables)]))) + self._id_bytes()
+        tables = [first, *tables, tables[-1]]
+        scratch = scratch_bytes(self._graph, [first, tables[-1]], self._limit)
+        most: int = max(map(sum, pairwise(map(RowsEntry.total, tables))))
+        return most + scratch + graph_bytes(self._graph) + self._id_bytes()
 
     def _id_bytes(self) -> int:
         """Return the bytes of ids that are written with the rows: the nodes asked for, their numbers in the source."""
@@ -194,6 +280,7 @@ class Inference:
             view = self._view(number)
             budget, written = self._budget(number), RowsEntry.total(table)
             read, how = self._estimate_reads(view, number, budget)
+            how = how and f"{how}, order {self._order.name}, blocks of {self._edges}"
             edges = sum(int(run.edges.sum()) for run in self._runs[number].values())
             scratch = written if number < len(self._tables) - 1 else 0
             memory = self._limit.limit - budget.resident if how else budget.allocated + read
@@ -201,6 +288,12 @@ class Inference:
                 f"layer {number}", how or "in memory", memory=memory, disk_read=read, disk_written=written - scratch,
                 disk_scratch=scratch, amount=edges, unit="edge",
             ))  # fmt: skip
+        if self._order.ranks:
+            nbytes, last = graph_bytes(self._graph), RowsEntry.total(self._tables[-1])
+            features = RowsEntry.total(feature_entries(self._artifact)) if self._moved else 0
+            moved, scratch = nbytes + features + last, self._needed() - self._id_bytes() - last
+            how = f"graph{', features' if features else ''} and last table to and from the order"
+            steps.append(StepEstimate("order", how, disk_read=moved, disk_written=last, disk_scratch=scratch))
         if ids := self._id_bytes():
             steps.append(StepEstimate("ids", "with the rows", disk_written=ids))
         left = {self._out: RowsEntry.total(self._tables[-1]) + ids}
@@ -212,6 +305,9 @@ class Inference:
         whole = tables.nbytes
         if whole <= budget.left() or not self._layers[number].neighbours:
             return whole, "" if whole <= budget.left() else "front to back"
+        if self._order.ranks:
+            read = self._costs.count(number, self._order, number > 0 or self._moved)
+            return read, f"{read / max(1, whole):.1f} tables"
         runs = [run.since(b, b + 1) for run in self._runs[number].values() for b in range(len(run.edges))]
         chosen = runs[:: -(-len(runs) // _SAMPLED)]
         nodes = (self._empty(next(self._blocks(self._layout, number, run, features=None))[0]) for run in chosen)
@@ -238,17 +334,22 @@ class Inference:
         with ArtifactWriter(self._out, "embeddings", force=self._force, identity=identity, reads=(artifact,)) as writer:
             if self._force:  # of an unfinished run nothing is kept: its functions may have been mended
                 writer.journal.forget(*writer.journal.keys())
-                for number in range(last + 1):
-                    (writer.path / _file_of(number, last)).unlink(missing_ok=True)
+                for name in (_FEATURES, ROWS, *map(self._file_of, range(last + 1))):
+                    (writer.path / name).unlink(missing_ok=True)
             if not writer.journal.done:
                 require_space({writer.path: self._needed()})
-            first = next((k + 1 for k in range(last, -1, -1) if writer.has(_file_of(k, last))), 0)
+            if self._chosen:
+                note(f"inference: order {self._order.name}, blocks of {format_count(self._edges)} edges")
+            done = writer.has(ROWS)
+            first = next((k + 1 for k in range(last, -1, -1) if done or writer.has(self._file_of(k))), 0)
+            if self._order.ranks and first <= last:
+                self._write_inputs(writer, first)
             for number in range(first, last + 1):
-                self._kept = None  # and with it the buffer, before this layer asks for memory
-                release_unused()
+                self._release_buffer()
                 self._write_layer(writer, number)
-                if number:
-                    writer.drop(_file_of(number - 1, last))
+                writer.drop(self._file_of(number - 1) if number else _FEATURES)
+            if self._order.ranks and not done:
+                self._write_result(writer)
             for name, ids in (self._asked or {}).items():
                 writer.put(f"nodes/{name}", ids)
             writer.adopt(self._graph.order, "order")  # type: ignore[arg-type] # a layout's graph has one
@@ -261,6 +362,36 @@ class Inference:
             provenance = {"stage": "inference", "options": self._recorded, "inputs": {"layout": artifact.digest}}
             writer.commit(body, provenance)
         return TieredEmbeddings.open(writer.out)
+
+    def _file_of(self, number: int) -> str:
+        """Return the name of a layer's table: the rows of the result if they lie by rank."""
+        return ROWS if number == len(self._layers) - 1 and not self._order.ranks else f"layer-{number}"
+
+    def _release_buffer(self) -> None:
+        """Give back the loader before, and with it the buffer, before memory is asked for."""
+        self._kept = None
+        release_unused()
+
+    def _write_inputs(self, writer: ArtifactWriter, first: int) -> None:
+        """Write the graph, and the features if layer `first` reads them so, in the order."""
+        self._ordered = write_graph(writer, self._graph, self._order, parse_memory(self._limit.limit))
+        if self._moved and not first and not writer.has(_FEATURES):
+            with writer.file(_FEATURES, "uint8", (RowsEntry.total(feature_entries(self._artifact)),)) as file:
+                moves = feature_moves(self._artifact, self._order)
+                write_moved(file, moves, parse_memory(self._limit.limit), "features into the order")
+
+    def _write_result(self, writer: ArtifactWriter) -> None:
+        """Write the rows of the last table, which lie in the order, by rank."""
+        entries, name, numbers = self._tables[-1], self._file_of(len(self._layers) - 1), {}
+        for t in entries:
+            ids, asked = self._runs[-1][t].ids, (self._asked or {}).get(t)
+            ranks = self._order.ranks[t] if ids is None else self._order.ranks[t][ids]
+            numbers[t] = ranks if asked is None else np.searchsorted(asked, ranks)
+        self._release_buffer()
+        with writer.file(ROWS, "uint8", (RowsEntry.total(entries),)) as file:
+            moves = table_moves(writer.path / name, entries, numbers)
+            write_moved(file, moves, parse_memory(self._limit.limit), "rows by rank")
+        writer.drop(name)
 
     def _write_ids(self, writer: ArtifactWriter, name: str, rows: int, numbers: NodeNumbers) -> None:
         """Write the whole numbers that are ids of the rows' nodes in the source."""
@@ -291,16 +422,18 @@ class Inference:
 
     def _view(self, number: int, folder: Path = Path()) -> Layout:
         """Return the layout of a layer's input rows: the given one, then a view of the table of the layer before."""
-        if not number:
+        if not number and not self._moved:
             return self._artifact
-        table = folder / _file_of(number - 1, len(self._layers) - 1)
-        return table_view(self._artifact, table, self._tables[number - 1])
+        if not number:
+            return table_view(self._artifact, folder / _FEATURES, feature_entries(self._artifact), self._ordered)
+        table = folder / self._file_of(number - 1)
+        return table_view(self._artifact, table, self._tables[number - 1], self._ordered)
 
     def _write_layer(self, writer: ArtifactWriter, number: int) -> None:
         """Write the table of a layer, type by type."""
         table, total = self._tables[number], RowsEntry.total(self._tables[number])
-        budget, name = self._budget(number), _file_of(number, len(self._layers) - 1)
-        most = self._limit.limit - self._model_bytes[number] // 2  # part of what is kept will serve the next function
+        budget, name, by_rank = self._budget(number), self._file_of(number), not number and not self._moved
+        most = self._limit.limit - self._model_bytes[number] // _KEPT
         shown = progress(total, f"layer {number}", "B", scale=True)
         opened = closing(OpenTables(self._view(number, writer.path)))
         with opened as source, writer.file(name, "uint8", (total,), piece_bytes=_PIECE) as file, shown as bar:
@@ -314,6 +447,7 @@ class Inference:
                 reached = int(np.searchsorted(run.ids, done)) if gaps and run.ids is not None else done
                 rest = run.since(min(run.block_of(reached), len(run.edges) - 1))
                 at, checked = int(rest.bounds[0]), len(run.edges) < 2 and run.ids is None
+                rest = self._by_rank(rest) if by_rank else rest
                 for block, x in self._blocks(source, number, rest, memory=budget):
                     rows = run_function(self._layers[number], number, block, x)
                     check_values(rows, entry, number, block)
@@ -331,11 +465,28 @@ class Inference:
                         release_unused(collect=False)
                 _fill(file, entry.end)
 
+    def _in_ranks(self, graph: Graph, block: InferenceBlock) -> InferenceBlock:
+        """Return a block of a graph by ranks, with the positions of its edges in the layout's graph."""
+        if graph is not self._ordered:
+            return block
+        import torch
+
+        ranks = {t: self._order.ranks[t][ids.cpu().numpy()].astype(np.int64) for t, ids in block.nodes.items()}
+        nodes = {t: torch.from_numpy(ids).to(block.nodes[t].device) for t, ids in ranks.items()}
+        positions, t = dict[Any, Any](), block.node_type
+        for relation, own in block.positions.items():
+            dst = block.edges[relation][1].cpu().numpy()
+            (old, _), (new, _) = self._graph.csc(relation), graph.csc(relation)
+            begins = old[ranks[t][dst]] - new[block.nodes[t].cpu().numpy()[dst]]
+            positions[relation] = own + torch.from_numpy(begins).to(own.device)
+        return replace(block, nodes=nodes, positions=positions)
+
     def _blocks(
         self, source: OpenTables, number: int, runs: NodeRuns, features: str | None = "tiers", memory: Any = "auto"
     ) -> Iterator[tuple[InferenceBlock, Any]]:
         """Yield the blocks of a layer with the rows of their sources."""
         layer, name, where, values = self._layers[number], runs.node_type, self._device, self._values[number]
+        ranked = partial(self._in_ranks, source.graph)
         if not layer.neighbours:
             import torch
 
@@ -344,7 +495,7 @@ class Inference:
             for ids in (torch.from_numpy(plan[b][name]) for b in range(len(plan))):
                 rows = None if table is None else table.gather(ids)
                 x = rows if len(self._graph.node_types) == 1 else {name: rows}
-                yield InferenceBlock(name, {name: ids}, {}, len(ids)), x
+                yield ranked(InferenceBlock(name, {name: ids}, {}, len(ids))), x
             return
         keywords = {
             "split": None, "seeds": runs, "shuffle": False, "device": where, "rank": 0, "world_size": 1, "workers": 1,
@@ -354,19 +505,9 @@ class Inference:
         self._kept = Loader(source, LoaderOptions.of(features, keywords))  # its buffer serves the next type, too
         try:
             # A generator would keep each block until the next is made.
-            yield from map(partial(_block_and_rows, values), self._kept)
+            yield from map(partial(_block_and_rows, values, ranked), self._kept)
         except StageError as error:
             raise error.__cause__ or error from None  # a disk that failed, say: the run can go on later
-
-
-def _block_and_rows(values: GraphValues, batch: Batch) -> tuple[InferenceBlock, Any]:
-    """Return a batch as a layer gets it."""
-    return InferenceBlock.of(batch, values), batch.x
-
-
-def _file_of(number: int, last: int) -> str:
-    """Return the name of a layer's table."""
-    return ROWS if number == last else f"layer-{number}"
 
 
 def _append(file: FileWriter, entry: RowsEntry, at: int, rows: Any, ids: Any) -> None:
@@ -391,8 +532,15 @@ def _fill(file: FileWriter, end: int) -> None:
         file.append(np.zeros(min(missing, 1 << 20), np.uint8), file.end)
 
 
-def table_view(layout: Layout, rows: Path, entries: Mapping[str, RowsEntry]) -> Layout:
-    """Return the layout of the same graph whose rows are those of a table, all on SSD, in one file."""
+def _block_and_rows(
+    values: GraphValues, rename: Callable[[InferenceBlock], InferenceBlock], batch: Batch
+) -> tuple[InferenceBlock, Any]:
+    """Return a batch as a layer gets it."""
+    return rename(InferenceBlock.of(batch, values)), batch.x
+
+
+def table_view(layout: Layout, rows: Path, entries: Mapping[str, RowsEntry], graph: Graph | None = None) -> Layout:
+    """Return the layout of a graph, by default the same, whose rows are those of a table, all on SSD, in one file."""
     types = {}
     for name, entry in entries.items():
         ranges = {tier: [0, entry.rows if tier == "ssd" else 0] for tier in TIERS}
@@ -405,5 +553,8 @@ def table_view(layout: Layout, rows: Path, entries: Mapping[str, RowsEntry]) -> 
     body = {"page_bytes": PAGE_BYTES, "num_images": 1, "num_peers": 0, "node_types": types}
     external = {image_name(0): External(rows, RowsEntry.total(entries), "")}
     view = Layout(Manifest(rows.parent, "layout", (1, 2), {}, {}, external, {}, body, f"{layout.digest} {rows}"))
-    view._nested["graph"] = layout.graph
+    view._nested["graph"] = graph or layout.graph
+    view._sound.add("graph")  # it was checked, or written, by this process
+    scaled = [name for name, entry in entries.items() if entry.codec and CODECS[entry.codec].scaled]
+    view._codecs = {name: codec for name in scaled if (codec := layout.codec(name))}  # of features, moved as stored
     return view
