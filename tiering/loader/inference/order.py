@@ -20,6 +20,7 @@ from tiering.sampling.plan import id_array
 from tiering.text.units import format_count
 
 ORDERS = ("rank", "original", "rcm")
+_LIBRARY = 32 << 20  # bytes that scipy's sparse graphs take once they are loaded
 _RCM_BYTES = 48, 32  # memory of reverse Cuthill-McKee by node and edge, as measured
 
 
@@ -95,6 +96,11 @@ def _read_order(graph: Graph, order: Any) -> dict[str, AnyArray]:
 def rcm_bytes(graph: Graph) -> int:
     """Return the memory that reverse Cuthill-McKee of a graph takes."""
     return _RCM_BYTES[0] * graph.num_nodes() + _RCM_BYTES[1] * graph.num_edges()
+
+
+def kept_bytes(graph: Graph) -> int:
+    """Return the memory that stays in use after reverse Cuthill-McKee: the library, and maps of the nodes."""
+    return _LIBRARY + 16 * graph.num_nodes()
 
 
 def _cuthill_mckee(graph: Graph, budget: Budget) -> dict[str, AnyArray]:

@@ -10,7 +10,7 @@ from tiering.errors import BudgetError
 from tiering.formats.embeddings import PAGE_BYTES, RowsEntry
 from tiering.formats.layout import Layout
 from tiering.loader.inference.blocks import NodeRuns
-from tiering.loader.inference.order import ORDERS, NodeOrder
+from tiering.loader.inference.order import ORDERS, NodeOrder, kept_bytes
 from tiering.loader.inference.ordered import feature_entries, graph_bytes, scratch_bytes
 from tiering.loader.inference.page_count import CountedTable, count_reads
 from tiering.memory import Budget, available_memory
@@ -29,6 +29,8 @@ class OrderCosts:
     """Bytes for rows by layer."""
     budget: Budget
     """Memory in which rows are moved."""
+    spare: int
+    """Bytes that no layer needs."""
     cut: Callable[[int, NodeOrder], Mapping[str, NodeRuns]]
     """Returns the blocks of a layer."""
 
@@ -38,6 +40,8 @@ class OrderCosts:
         most = self._total(best)
         once = sum(sum(t.nbytes for t in self._inputs(k, alike=k > 0).values()) for k in range(len(self.tables)))
         for name in ORDERS[1:] if most > once + self._moved() else ():  # else no order reads less
+            if name == "rcm" and self.spare < kept_bytes(graph):
+                continue
             with suppress(BudgetError):
                 scratch_bytes(graph, self.tables[-1:], self.budget)
                 order = NodeOrder.make(graph, name, self.budget)

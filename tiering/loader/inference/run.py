@@ -158,7 +158,7 @@ class Inference:
         costs = OrderCosts(
             self._artifact, self._tables, [layer.neighbours for layer in self._layers],
             [int(_BUFFER * self._budget(number).left()) for number in range(len(self._layers))],
-            self._limit, self._cut,
+            self._limit, min(self._budget(k).left() - least for k, least in enumerate(self._least)), self._cut,
         )  # fmt: skip
         if by_count and (best := costs.cheapest()).ranks:
             self._order = best
@@ -170,11 +170,13 @@ class Inference:
     def _plan_tables(self, strict: bool) -> None:
         """Cut the blocks of all layers in the order, and find their tables; `strict`: with memory for buffers, too."""
         self._runs = [self._cut(number, self._order) for number in range(len(self._layers))]
-        self._model_bytes, self._tables = list[int](), list[dict[str, RowsEntry]]()
+        self._model_bytes, self._tables, self._least = list[int](), list[dict[str, RowsEntry]](), list[int]()
         for number, layer in enumerate(self._layers):
             need = self._plan_table(number)
-            if strict and layer.neighbours:
-                self._require_buffer(number, *need)
+            self._least.append(self._least_bytes(number, *need) if layer.neighbours else 0)
+            if strict:
+                what = f"layer {number}: blocks of {self._edges} edges, and a buffer for rows,"
+                self._budget(number).require(self._least[number], what)
 
     def _cut(self, number: int, order: NodeOrder) -> dict[str, NodeRuns]:
         """Return a layer's blocks of positions in an order, by node type."""
@@ -191,13 +193,11 @@ class Inference:
         ranks = self._order.ranks.get(run.node_type)
         return run if ranks is None else replace(run, ids=ranks if run.ids is None else ranks[run.ids])
 
-    def _require_buffer(self, number: int, nbytes: int, nodes: int, edges: int) -> None:
-        """Raise `BudgetError` without memory for batches of so many bytes of rows, and for a buffer of the others."""
-        tables, budget = self._cold_tables(self._view(number)), self._budget(number)
-        if tables.nbytes > budget.left():
-            outputs = BatchMemory.of(nbytes, 0, 1, 1).outputs
-            need = BufferMemory.of(tables, outputs, 0, nodes, edges, DEPTH, 1).minimum
-            budget.require(int(_SPARE * need), f"layer {number}: blocks of {self._edges} edges, and a buffer for rows,")
+    def _least_bytes(self, number: int, nbytes: int, nodes: int, edges: int) -> int:
+        """Return the least memory for a layer's rows: batches of so many bytes, and a buffer where it has no room."""
+        tables, outputs = self._cold_tables(self._view(number)), BatchMemory.of(nbytes, 0, 1, 1).outputs
+        need = BufferMemory.of(tables, outputs, 0, nodes, edges, DEPTH, 1).minimum
+        return min(tables.nbytes, int(_SPARE * need))
 
     def _plan_table(self, number: int) -> tuple[int, int, int]:
         """Find a layer's output by its first block of each type, of ones, and the memory that its largest takes.
