@@ -9,7 +9,7 @@ from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
-from tiering.evaluation.figures import COLOURS, line_style, open_figure
+from tiering.evaluation.figures import COLOURS, line_style, open_figure, plain_label
 from tiering.evaluation.locality import Locality
 from tiering.evaluation.options import Prices
 from tiering.readahead.config import ReadaheadConfig
@@ -19,7 +19,6 @@ from tiering.text.units import format_bytes, format_count, format_fanouts, forma
 
 _SIZE = (7.2, 4.6)  # inches
 _TITLE = "Predicted epoch by memory"
-_LINE, _MARKER = 1.6, 6.0  # points: least width of a line and of its markers; lines below others are broader
 
 
 @dataclass(frozen=True)
@@ -90,7 +89,7 @@ class EpochPredictions(Described):
 
     @property
     def reads_disk(self) -> bool:
-        """Whether an epoch reads from a disk with some memory: a plot has nothing to show otherwise."""
+        """Whether some epoch reads from a disk: there is nothing to draw otherwise."""
         return any(epoch.io_seconds for epoch in self.epochs)
 
     def lines(self) -> Iterator[tuple[str, list[PredictedEpoch]]]:
@@ -187,23 +186,22 @@ class EpochPredictions(Described):
         Of lines that coincide each is narrower than the one below it, so that all stay visible.
         """
         figure.set_size_inches(*_SIZE)
-        axes, lines, sizes = figure.subplots(), list(self.lines()), set[int]()
+        axes, lines = figure.subplots(), list(self.lines())
         points = [{epoch.memory: self.epoch_seconds(epoch) for epoch in epochs} for _, epochs in lines]
         for number, (label, epochs) in enumerate(lines):
             twins, knee = sum(_coincide(points[number], other) for other in points[number + 1 :]), self.knee(epochs)
-            look = line_style(number, len(lines), COLOURS[number % len(COLOURS)]) | {"markevery": None}
-            look |= {"linewidth": _LINE + 2.4 * twins, "markersize": _MARKER + 4 * twins, "clip_on": False}
-            sizes.update(points[number])
+            look = line_style(number, len(lines), COLOURS[number % len(COLOURS)]) | {"markevery": None, "clip_on": False}
+            look |= {"linewidth": 1.6 + 2.4 * twins, "markersize": 6 + 4 * twins, "capsize": 3}
             if self._gains(knee, epochs[0]):
                 label += f", knee at {format_bytes(knee.memory)}"
-                ring = {"marker": "o", "fillstyle": "none", "markersize": 3 * _MARKER, "color": look["color"]}
-                axes.plot(knee.memory, self.epoch_seconds(knee), linestyle="none", **ring)
+                axes.plot(knee.memory, self.epoch_seconds(knee), "o", fillstyle="none", ms=18, color=look["color"])
             errors = [epoch.error for epoch in epochs]
-            axes.errorbar(*zip(*points[number].items(), strict=True), errors, label=label, capsize=3, **look)
+            axes.errorbar(*zip(*points[number].items(), strict=True), errors, label=plain_label(label), **look)
         if self.step_seconds:
             axes.axhline(self.step_total, color="0.6", linestyle="--", label="training steps alone")
         axes.set_xscale("log", base=2)
-        axes.set_xticks(sorted(sizes), labels=map(format_bytes, sorted(sizes)), rotation=30, ha="right")
+        sizes = sorted({memory for line in points for memory in line})
+        axes.set_xticks(sizes, labels=map(format_bytes, sizes), rotation=30, ha="right")
         axes.minorticks_off()
         axes.yaxis.set_major_formatter(lambda value, _: format_small_seconds(value) if value else "0")
         what = "time" if self.step_seconds else "time of I/O"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
 from typing import Any
@@ -28,26 +28,28 @@ _CURES = {
 
 def headline(artifacts: Sequence[Artifact], documents: Sequence[tuple[str, Document]]) -> Fields:
     """Return the summary of a report, from artifacts, and documents with their kinds."""
-    lines, changes = dict[str, str](), list[str]()
-    layouts = [one for one in artifacts if isinstance(one, Layout) and one.feature_types]
-    for graph in [one for one in artifacts if one.kind == "graph"][:1]:
-        lines["Dataset"] = _describe_graph(graph)
+    graphs = [one for one in artifacts if one.kind == "graph"]
+    lines, changes = {"Dataset": _describe_graph(graphs[0])} if graphs else {}, list[str]()
     for kind, document in documents:
-        if kind in ("hit_rates", "evaluations"):
-            lines.setdefault("Hit rate", _describe_hits(document.get("evaluations", [document])[0]))
-        elif kind == "knees":
-            for text, change in _compare_plan(document, layouts):
-                lines["Predicted epoch"] = "; ".join(filter(None, (lines.get("Predicted epoch"), text)))
-                changes.append(change)
-        elif kind == "epochs" and document["epochs"]:
+        if kind == "knees":
+            lines["Predicted epoch"], change = _compare_plan(document, layouts_with_rows(artifacts))
+            changes.append(change)
+        elif kind == "epochs":
             last = document["epochs"][-1]
-            words = f"{format_small_seconds(last['wall'])} without a model, bound by {last['bound_by']}"
-            lines["Measured epoch"] = f"{words}; {100 * (1 - last['hit_rates']['read']):.1f} % of rows from memory"
-            changes += [_CURES[last["bound_by"]]] if last["bound_by"] in _CURES else []
+            time = f"{format_small_seconds(last['wall'])} without a model, bound by {last['bound_by']}"
+            lines["Measured epoch"] = f"{time}; {100 * (1 - last['hit_rates']['read']):.1f} % of rows from memory"
+            changes.append(_CURES.get(last["bound_by"], ""))
         elif kind == "findings":
-            named = [one for one in document["findings"] if one["name"].startswith(("ssd", "io_uring"))]
-            changes += [f"{one['name']}: {one['advice']}." for one in named if one["advice"]]
-    return Fields({**lines, **({"What to change": " ".join(dict.fromkeys(changes))} if changes else {})})
+            changes += [f"{one['name']}: {one['advice']}." for one in document["findings"] if one["name"][:3] == "ssd"]
+        else:
+            lines.setdefault("Hit rate", _describe_hits(document.get("evaluations", [document])[0]))
+    change = " ".join(filter(None, dict.fromkeys(changes)))
+    return Fields({**lines, **({"What to change": change} if change else {})})
+
+
+def layouts_with_rows(artifacts: Sequence[Artifact]) -> list[Layout]:
+    """Return the layouts that have features."""
+    return [one for one in artifacts if isinstance(one, Layout) and one.feature_types]
 
 
 def tier_bytes(layout: Artifact) -> dict[str, int]:
@@ -59,13 +61,12 @@ def tier_bytes(layout: Artifact) -> dict[str, int]:
 
 def stored_dtype(layout: Layout) -> str:
     """Return how a layout stores its rows, as `tiering plan` names it; ``auto`` where types differ."""
-    entries = [layout.type_layout(node_type) for node_type in layout.feature_types]
-    names = {entry.codec or entry.dtype for entry in entries}
+    names = {entry.codec or entry.dtype for entry in map(layout.type_layout, layout.feature_types)}
     return names.pop() if len(names) == 1 else AUTO
 
 
 def training_memory(layout: Layout, plan: Document) -> int | None:
-    """Return the memory that a plan would count for training from a layout, in bytes; ``None``: of another graph."""
+    """Return the memory that a plan counts for training from a layout, in bytes; ``None``: of another graph."""
     asked, known = plan["parameters"], [field.name for field in fields(SamplingOptions)]
     sizes, how = tier_bytes(layout), SamplingOptions(**{name: asked[name] for name in known if name in asked})
     with suppress(InputError):  # the layout's graph has no such relations
@@ -73,58 +74,43 @@ def training_memory(layout: Layout, plan: Document) -> int | None:
     return None
 
 
-def _describe_graph(graph: Any) -> str:
-    source, tables = graph.manifest.body["changes"].get("source"), map(graph.feature_table, graph.node_types)
-    size = sum(table.bytes for table in tables if table is not None)
-    name = as_path(source).name if source else graph.path.name
-    counts = f"{format_count(graph.num_nodes())} nodes, {format_count(graph.num_edges())} edges"
-    return f"{name}: {counts}, {f'{format_bytes(size)} of features' if size else 'no features'}"
-
-
-def _describe_hits(evaluation: Document) -> str:
-    middle, rates = len(evaluation["shares"]) // 2, evaluation["hit_rates"]
-    best = max((name for name in rates if name != ORACLE), key=lambda name: rates[name][middle], default=ORACLE)
-    cache = f"a cache of {100 * evaluation['shares'][middle]:g} % of the {cached_unit(evaluation)}"
-    most = f"; the best possible order: {100 * rates[ORACLE][middle]:.1f} %" if ORACLE in rates else ""
-    return f"{cache}, filled by {best}, serves {100 * rates[best][middle]:.1f} % of reads{most}"
-
-
 def cached_unit(evaluation: Document) -> str:
     """Return the unit of an evaluation's capacities: bytes where rows have several sizes."""
     return "rows" if len({entry["row_bytes"] for entry in evaluation["types"].values()}) <= 1 else "bytes"
 
 
-def _compare_plan(plan: Document, layouts: Sequence[Layout]) -> Iterator[tuple[str, str]]:
-    """Yield the predicted epoch of each layout with the memory of its tiers, and what would change it."""
-    for layout in layouts:
-        dtype, memory = stored_dtype(layout), training_memory(layout, plan)
-        line = [one for one in plan["epochs"] if one["dtype"] == dtype]
-        line = [one for one in line if one["disk"] == line[0]["disk"]]
-        if memory is None:
-            continue
-        if not line:
-            yield "", f"Run `tiering plan` with --dtype {dtype}: the plan has no epoch of {layout.path.name}'s dtype."
-            continue
-        today = max((one for one in line if one["memory"] <= memory), key=lambda one: one["memory"], default=line[0])
-        yield _describe_epoch(today, layout.path.name), _advise(today, line, plan["knees"])
-    if not layouts:
-        for knee in plan["knees"][:1]:
-            yield _describe_epoch(knee, ""), ""
+def _describe_graph(graph: Any) -> str:
+    source, tables = graph.manifest.body["changes"].get("source"), map(graph.feature_table, graph.node_types)
+    size = format_bytes(sum(table.bytes for table in tables if table is not None))
+    counts = f"{format_count(graph.num_nodes())} nodes, {format_count(graph.num_edges())} edges, {size} of features"
+    return f"{as_path(source).name if source else graph.path.name}: {counts}"
 
 
-def _describe_epoch(epoch: Document, name: str) -> str:
-    seconds = max(epoch.get("epoch_seconds", 0), epoch["seconds"])
-    took = f"{format_small_seconds(seconds)} of I/O" if seconds else "no I/O"
-    of = f"{name} ({epoch['dtype']}, {epoch['disk']})" if name else f"{epoch['dtype']} on {epoch['disk']}"
-    return f"{of}: {took} with {format_bytes(epoch['memory'])}, {100 * epoch['hit_rate']:.1f} % of rows from memory"
+def _describe_hits(evaluation: Document) -> str:
+    middle = len(evaluation["shares"]) // 2
+    rates = {name: own[middle] for name, own in evaluation["hit_rates"].items()}
+    best = max((name for name in rates if name != ORACLE), key=rates.__getitem__, default=ORACLE)
+    cache = f"a cache of {100 * evaluation['shares'][middle]:g} % of the {cached_unit(evaluation)}"
+    most = f"; the best possible order: {100 * rates[ORACLE]:.1f} %" if ORACLE in rates else ""
+    return f"{cache}, filled by {best}, serves {100 * rates[best]:.1f} % of reads{most}"
 
 
-def _advise(today: Document, line: Sequence[Document], knees: Sequence[Document]) -> str:
-    at = {knee["memory"] for knee in knees if (knee["disk"], knee["dtype"]) == (today["disk"], today["dtype"])}
-    better = next((one for one in line if one["memory"] in at), today)
-    if better["memory"] > today["memory"] and today["epoch_seconds"] > _GAIN * better["epoch_seconds"]:
-        times = f"{format_small_seconds(better['epoch_seconds'])} instead of "
-        return f"Give training {format_bytes(better['memory'])}: an epoch then takes {times}" + (
-            f"{format_small_seconds(today['epoch_seconds'])}."
-        )
-    return "Nothing in memory: all rows fit." if today["all_fit"] else "More memory would gain little."
+def _compare_plan(plan: Document, layouts: Sequence[Layout]) -> tuple[str, str]:
+    """Return the predicted epoch with the dtype and memory of the first layout, else at the knee; and a change."""
+    epochs, name = plan["epochs"], layouts[0].path.name if layouts else "plan"
+    dtype = stored_dtype(layouts[0]) if layouts else epochs[0]["dtype"]
+    line = [one for one in epochs if (one["disk"], one["dtype"]) == (epochs[0]["disk"], dtype)]
+    if not line:
+        return f"none for {name}, which stores {dtype}", f"Run `tiering plan` with --dtype {dtype}."
+    knee = next(one for one in plan["knees"] if (one["disk"], one["dtype"]) == (line[0]["disk"], dtype))
+    memory = (training_memory(layouts[0], plan) if layouts else None) or knee["memory"]
+    today = max((one for one in line if one["memory"] <= memory), key=lambda one: one["memory"], default=line[0])
+    better = next((one for one in line if one["memory"] == knee["memory"]), today)
+    now, then = (format_small_seconds(one["epoch_seconds"]) for one in (today, better))
+    served = f"with {format_bytes(today['memory'])}, {100 * today['hit_rate']:.1f} % of rows from memory"
+    text = f"{name} ({dtype}, {line[0]['disk']}): {now} {served}"
+    if today["all_fit"]:
+        return text, "More memory changes nothing: all rows fit."
+    if today["epoch_seconds"] <= _GAIN * better["epoch_seconds"]:
+        return text, "More memory would gain little."
+    return text, f"Give training {format_bytes(better['memory'])}: an epoch then takes {then} instead of {now}."

@@ -18,12 +18,11 @@ from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.overlap import refuse_overlap
 from tiering.artifacts.storage import file_exists, is_folder, require_file, storage_errors, write_durably
 from tiering.errors import ExistsError, FormatError, InputError, MissingError, TieringError, quoted
-from tiering.formats.layout import Layout
 from tiering.formats.layout_tables import tier_tables
 from tiering.formats.registry import TYPES, open_artifact
 from tiering.loader.stats import LoaderStats
 from tiering.pipeline.doctor import examine
-from tiering.pipeline.headline import cached_unit, headline, stored_dtype, tier_bytes, training_memory
+from tiering.pipeline.headline import cached_unit, headline, layouts_with_rows, stored_dtype, tier_bytes, training_memory
 from tiering.pipeline.stage import Pathlike
 from tiering.text.description import Fields, Figure, Part, Table, to_html
 from tiering.text.svg import Axis, Points, draw_bar, draw_lines
@@ -38,7 +37,7 @@ _MOST = 1 << 26  # bytes of a document
 _BITS = 46  # low bits of float64 that a bin of values leaves out: 64 bins from a number to its double
 _CHUNK, _POINTS = 1 << 22, 100  # values read at a time; points of a curve
 _PERCENT = "{:.3g} %".format
-_FOLDERS = re.compile(r"""(?<![^\s=(\[">;:,])/(?!proc/|sys/|dev/|etc/)(?:[^\s<>&"'/:;,()=]+/)*(?=[^\s<>&/])""")
+_FOLDERS = re.compile(r"""(?<![^\s=(\[">;:,])(?<!&lt;)/(?!proc/|sys/|dev/|etc/)(?:[^\s<>&"'/:;,()=]+/)*(?=[^\s<>&/])""")
 """The folders of an absolute path in HTML."""
 _STYLE = """
 :root { color-scheme: light dark }
@@ -210,7 +209,7 @@ def _predictions(document: Mapping[str, Any], artifacts: Artifacts) -> Iterator[
         time = f"{format_small_seconds(seconds)} ±{format_small_seconds(error)}" if seconds else "no I/O"
         rows.append((one["disk"], one["dtype"], format_bytes(memory), time, f"{100 * one['hit_rate']:.1f} %"))
     today, dtypes = {}, {one["dtype"] for one in document["epochs"]}
-    for layout in (one for one in artifacts if isinstance(one, Layout) and one.feature_types):
+    for layout in layouts_with_rows(artifacts):
         if (size := training_memory(layout, document)) is not None:
             dtype = stored_dtype(layout)
             today[f"{layout.path.name} today: {format_bytes(size)}"] = size

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -88,10 +88,8 @@ def grouped_notes() -> Iterator[None]:
 
 def note_at(place: str, words: str) -> None:
     """Print a note on a place; inside `grouped_notes` places with the same words share one line."""
-    if _groups:
+    with nullcontext() if _groups else grouped_notes():
         _groups[-1].setdefault(words, {})[place] = None
-    else:
-        note(f"note: {place}{words}")
 
 
 def printable(text: str) -> str:
