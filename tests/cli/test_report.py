@@ -134,8 +134,8 @@ def test_paths_are_whole_where_asked(chain: Path, tmp_path: Path, tiering_cli: A
         out = tmp_path / f"{shown}.html"
         tiering_cli("report", chain / "graph", *flags, "--out", out).ok()
         assert (str(chain / "graph") in Page(out).all("td")) is shown
-    text = "<td>/a/b c/d</td> s3://x/y 4 GB/s x=/q/r &lt;/b> <path d=\"M0\"/> measured:/n1 (/e/f), /proc/sys/k"
-    short = "<td>b c/d</td> s3://x/y 4 GB/s x=r &lt;/b> <path d=\"M0\"/> measured:n1 (f), /proc/sys/k"
+    text = '<td>/a/b c/d</td> s3://x/y 4 GB/s x=/q/r &lt;/b> <path d="M0"/> measured:/n1 (/e/f), /proc/sys/k'
+    short = '<td>b c/d</td> s3://x/y 4 GB/s x=r &lt;/b> <path d="M0"/> measured:n1 (f), /proc/sys/k'
     assert _FOLDERS.sub("", text) == short
 
 

@@ -299,5 +299,7 @@ def test_numpy_files_of_other_names_are_said(tmp_path: Path, tiering_cli: Callab
     assert "not imported" not in tiering_cli("import", folder, "--out", tmp_path / "first").ok().err
     np.save(folder / name, ROWS)
     said = tiering_cli("import", folder, "--out", tmp_path / "graph").ok()
-    assert said.err.startswith(f"note: not imported: {folder / name}; read are node_feat.npy, node_label.npy, train_idx")
+    assert said.err.startswith(
+        f"note: not imported: {folder / name}; read are node_feat.npy, node_label.npy, train_idx"
+    )
     assert re.search(f"^not read +files {name}$", said.out, re.MULTILINE)

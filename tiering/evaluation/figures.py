@@ -75,16 +75,16 @@ def open_figure(path: Path) -> Any:
 def draw_frequency(axes: Any, result: Evaluation) -> None:
     """Draw the accesses per row and epoch by rank, both logarithmic; per KiB by bytes where rows have several sizes."""
     by_bytes = _unit(result) != _ROWS
-    first, total = (min(e.row_bytes for e in result.types.values()), result.num_bytes) if by_bytes else (1, result.num_rows)
+    total, part, unit = (result.num_bytes, 1024, "KiB") if by_bytes else (result.num_rows, 1, "row")
+    first = total / max(result.num_rows, 1)
     for name, style in _styles(result, ()).items():
         used, served = result.curve_bytes if by_bytes else result.curve_rows[name], result.curves[name]
-        positions = np.unique(np.searchsorted(used, np.geomspace(first, max(total, first), _BINS)))
+        positions = np.unique(np.searchsorted(used, np.geomspace(max(first, 1), max(total, 1), _BINS)))
         chosen = np.unique(np.concatenate([[0], positions]))  # far enough apart to average the noise out
-        each = np.diff(served[chosen]) * result.accesses / np.maximum(np.diff(used[chosen]), 1) * (1024 if by_bytes else 1)
+        each = part * np.diff(served[chosen]) * result.accesses / np.maximum(np.diff(used[chosen]), 1)
         places = 100 * used[chosen][1:] / max(total, 1)
         _draw_line(axes, places, np.where(each > 0, each / len(result.epochs), np.nan), name, style)
     axes.set(yscale="log")
-    unit = "KiB" if by_bytes else "row"
     _logarithmic(axes, result, 1e-2, xlabel=f"{_unit(result)}, hottest first", ylabel=f"reads per {unit} and epoch")
     _set_ticks(axes.yaxis, "")
 
@@ -116,7 +116,7 @@ def draw_hit_rates(axes: Any, result: Evaluation, names: Sequence[str] = ()) -> 
             low, high = 100 * result.bands[name][1:].T
             axes.fill_between(capacity, low, high, color=style["color"], alpha=0.25, linewidth=0)
     axes.set(ylim=(0, _TOP))
-    _logarithmic(axes, result, 1e-1, xlabel=f"{_unit(result)} in the fast tier", ylabel="reads of rows served (hit rate)")
+    _logarithmic(axes, result, 1e-1, xlabel=f"{_unit(result)} in the fast tier", ylabel="reads served (hit rate)")
 
 
 def draw_evaluation(figure: Any, result: Evaluation) -> None:

@@ -190,8 +190,8 @@ class EpochPredictions(Described):
         points = [{epoch.memory: self.epoch_seconds(epoch) for epoch in epochs} for _, epochs in lines]
         for number, (label, epochs) in enumerate(lines):
             twins, knee = sum(_coincide(points[number], other) for other in points[number + 1 :]), self.knee(epochs)
-            look = line_style(number, len(lines), COLOURS[number % len(COLOURS)]) | {"markevery": None, "clip_on": False}
-            look |= {"linewidth": 1.6 + 2.4 * twins, "markersize": 6 + 4 * twins, "capsize": 3}
+            look = line_style(number, len(lines), COLOURS[number % len(COLOURS)]) | {"markevery": None, "capsize": 3}
+            look |= {"linewidth": 1.6 + 2.4 * twins, "markersize": 6 + 4 * twins, "clip_on": False}
             if self._gains(knee, epochs[0]):
                 label += f", knee at {format_bytes(knee.memory)}"
                 axes.plot(knee.memory, self.epoch_seconds(knee), "o", fillstyle="none", ms=18, color=look["color"])

@@ -32,7 +32,7 @@ def headline(artifacts: Sequence[Artifact], documents: Sequence[tuple[str, Docum
     lines, changes = {"Dataset": _describe_graph(graphs[0])} if graphs else {}, list[str]()
     for kind, document in documents:
         if kind == "knees":
-            lines["Predicted epoch"], change = _compare_plan(document, layouts_with_rows(artifacts))
+            lines["Predicted epoch"], change = _compare_plan(document, featured_layouts(artifacts))
             changes.append(change)
         elif kind == "epochs":
             last = document["epochs"][-1]
@@ -47,7 +47,7 @@ def headline(artifacts: Sequence[Artifact], documents: Sequence[tuple[str, Docum
     return Fields({**lines, **({"What to change": change} if change else {})})
 
 
-def layouts_with_rows(artifacts: Sequence[Artifact]) -> list[Layout]:
+def featured_layouts(artifacts: Sequence[Artifact]) -> list[Layout]:
     """Return the layouts that have features."""
     return [one for one in artifacts if isinstance(one, Layout) and one.feature_types]
 

@@ -22,7 +22,7 @@ from tiering.formats.layout_tables import tier_tables
 from tiering.formats.registry import TYPES, open_artifact
 from tiering.loader.stats import LoaderStats
 from tiering.pipeline.doctor import examine
-from tiering.pipeline.headline import cached_unit, headline, layouts_with_rows, stored_dtype, tier_bytes, training_memory
+from tiering.pipeline.headline import cached_unit, featured_layouts, headline, stored_dtype, tier_bytes, training_memory
 from tiering.pipeline.stage import Pathlike
 from tiering.text.description import Fields, Figure, Part, Table, to_html
 from tiering.text.svg import Axis, Points, draw_bar, draw_lines
@@ -61,9 +61,7 @@ table:has(thead) :is(td, th), td:first-child { white-space: nowrap }
 """
 
 
-def report(
-    sources: Sequence[Artifact | Mapping[str, Any] | Pathlike], out: Pathlike, *, paths: bool = False
-) -> Path:
+def report(sources: Sequence[Artifact | Mapping[str, Any] | Pathlike], out: Pathlike, *, paths: bool = False) -> Path:
     """Write one HTML page about artifacts and about what was counted and measured of them; return its path.
 
     Parameters
@@ -209,7 +207,7 @@ def _predictions(document: Mapping[str, Any], artifacts: Artifacts) -> Iterator[
         time = f"{format_small_seconds(seconds)} ±{format_small_seconds(error)}" if seconds else "no I/O"
         rows.append((one["disk"], one["dtype"], format_bytes(memory), time, f"{100 * one['hit_rate']:.1f} %"))
     today, dtypes = {}, {one["dtype"] for one in document["epochs"]}
-    for layout in layouts_with_rows(artifacts):
+    for layout in featured_layouts(artifacts):
         if (size := training_memory(layout, document)) is not None:
             dtype = stored_dtype(layout)
             today[f"{layout.path.name} today: {format_bytes(size)}"] = size
