@@ -49,7 +49,6 @@ p { flex: 1 1 100%; margin: 0 }
 p + p { margin-top: -.75rem }
 figure { flex: 1 1 20rem; max-width: 30rem; min-width: 0; margin: 0 }
 figcaption, caption { display: block; font-weight: 600; padding-bottom: .4rem }
-h3 { font-size: 1rem; margin: 0 0 .5rem }
 table { display: block; max-width: 100%; overflow-x: auto; border-collapse: collapse; font-size: .875rem;
   background: linear-gradient(to right, Canvas 1.5rem, transparent 3rem) local,
     linear-gradient(to left, Canvas 1.5rem, transparent 3rem) right / 3rem 100% no-repeat local,
@@ -177,7 +176,8 @@ def _tiers(layout: Any, _: Artifacts) -> Iterator[Part]:
         t: (own, f"{format_bytes(own)}, {format_share(own, sum(sizes.values()))}") for t, own in sizes.items() if own
     }
     yield Figure(f"{layout.path.name}: bytes of rows by tier", draw_bar(bar))
-    yield from tier_tables(layout.summary())
+    for part in tier_tables(layout.summary()):
+        yield replace(part, title=f"{layout.path.name}: {part.title}") if isinstance(part, Table | Fields) else part
 
 
 def _hit_rates(document: Mapping[str, Any], _: Artifacts) -> Iterator[Part]:
