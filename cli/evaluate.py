@@ -125,6 +125,9 @@ def plan_command(
     if row_bytes is not None:
         asked["row_bytes"] = parse_row_bytes(row_bytes)
     found = plan_epochs(graph, scores, **asked)
-    print_result(call.json, {**found.to_json(), "plot": plot and str(plot)}, *found.describe())
-    if plot is not None:
-        note(f"plot: {found.plot(plot)}")
+    drawn = str(plot) if plot is not None and found.reads_disk else None
+    print_result(call.json, {**found.to_json(), "plot": drawn}, *found.describe())
+    if plot is not None and found.plot(plot) is None:
+        note(f"note: {plot}: not drawn, because memory holds all rows at every size compared and epochs read nothing")
+    elif plot is not None:
+        note(f"plot: {plot}")

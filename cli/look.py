@@ -243,11 +243,12 @@ def report_command(
         list[Path], Argument(metavar="ARTIFACT|JSON..", help="Artifacts; JSON of evaluate, plan, trace and doctor.")
     ],
     out: Annotated[Path, Option("--out", "-o", help="Page to write.", metavar="FILE.html")],
+    paths: Annotated[bool, Option("--paths", help="Show whole paths instead of the names of files.")] = False,
 ) -> None:
     """Write one HTML page that needs no network: sizes, skew, hit rates, measured epochs, how all of it was made."""
     from tiering.pipeline import report
 
-    path = report(sources, out)
+    path = report(sources, out, paths=paths)
     size = path.stat().st_size
     text = f"{path}: {format_bytes(size)}; open it in a browser"
     print_result(call.json, {"path": str(path), "bytes": size}, text)

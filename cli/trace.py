@@ -33,7 +33,7 @@ def trace_command(
     from tiering.loader import open_layout
 
     asked = call.collect(*_TABLES)
-    found = []
+    found, shown = [], list[str]()
     with open_layout(layout) as opened:
         if train is not None and any(train in opened.graph.splits(t) for t in opened.graph.node_types):
             asked["split"] = train
@@ -62,13 +62,14 @@ def trace_command(
             found.append({"epoch": epoch, "seconds": seconds, "first_batch": first, **stats.as_dict(), **plans})
             if call.json:
                 continue
-            ahead = [f"look-ahead: {choice}; {choice.seconds:.5f} s of reading a batch foreseen"] if choice else []
+            facts = [f"look-ahead: {choice}; {choice.seconds:.5f} s of reading a batch foreseen"] if choice else []
+            facts += [f"ssd: {depth}"] if depth else []
+            facts += [f"disk of neighbor lists: {lists}"] if lists else []
             print_parts(
                 f"epoch {epoch}: {seconds:.3f} s, {seconds / max(1, count):.5f} s a batch, first {first:.3f} s",
-                *ahead,
-                *([f"ssd: {depth}"] if depth else []),
-                *([f"disk of neighbor lists: {lists}"] if lists else []),
+                *(fact for fact in facts if fact not in shown),  # what the last epoch has not said
                 *stats.describe(),
             )
+            shown = facts
     if call.json:
         print_json({"layout": str(layout), "epochs": found})

@@ -41,6 +41,16 @@ def test_table_and_document(tiering_cli, graph, tmp_path):
     assert found["disks"]["2xsata-ssd"]["bytes_per_second"] == 1.12e9
 
 
+def test_nothing_is_drawn_where_all_rows_fit(tiering_cli, graph, tmp_path):
+    """Memory that holds all rows is one line of the table for each disk and dtype; a note says why there is no plot."""
+    asked = ("plan", graph, *BATCHES, "--disk", "nvme-gen3,nvme-gen4", "--rows-in-memory", "1GiB,2GiB,3GiB")
+    shown = tiering_cli(*asked, "--plot", tmp_path / "plan.svg").ok()
+    assert f"note: {tmp_path / 'plan.svg'}: not drawn, because memory holds all rows" in shown.err
+    assert not (tmp_path / "plan.svg").exists() and shown.out.count("all rows fit") == 2 == shown.out.count(" 1 GiB  ")
+    document = tiering_cli(*asked, "--plot", tmp_path / "plan.svg", "--json").ok().json
+    assert document["plot"] is None and len(document["epochs"]) == 6
+
+
 def test_the_disk_is_measured(tiering_cli, graph, tmp_path, monkeypatch):
     """The directory's disk, as `tiering doctor --ssd` measures it; nothing stays there."""
     from tiering.pipeline import doctor

@@ -15,7 +15,7 @@ import pytest
 
 import tiering
 from tiering.errors import InputError
-from tiering.pipeline.html_report import _skew
+from tiering.pipeline.html_report import _FOLDERS, _skew
 
 SAMPLING = "--fanouts 3,2 --batch-size 8"
 
@@ -35,6 +35,11 @@ def documents(make: Any, prepared: Path, tmp_path_factory: pytest.TempPathFactor
     }.items():
         printed[name] = folder / f"{name}.json"
         printed[name].write_text(make(*line.replace("@", str(prepared)).split(), "--json").ok().out)
+    plan = json.loads(printed["plan"].read_text())  # so small a graph fits any memory: half as much does not, say
+    first = plan["epochs"][0]
+    half = {"memory": first["memory"] // 2, "seconds": 1.0, "epoch_seconds": 1.0, "all_fit": False, "hit_rate": 0.5}
+    plan["epochs"].insert(0, first | half)
+    printed["plan"].write_text(json.dumps(plan))
     return printed
 
 
@@ -84,7 +89,54 @@ def test_a_page_has_all_parts_and_loads_nothing(page: Page, chain: Path) -> None
     assert all(figure.get("role") == "img" and figure.get("aria-label") for _, figure in page.figures)
     for name in ("graph", "scores", "reordered", "layout"):
         assert tiering.open(chain / name).digest in page.html
-    assert f"graph: {chain / 'graph'}, scores: {chain / 'scores'}" in page.all("td")
+    assert "graph: graph, scores: scores" in page.all("td") and str(chain) not in page.html
+
+
+def test_a_page_begins_with_a_summary(page: Page, chain: Path, documents: dict[str, Path]) -> None:
+    """Its figures are those of the documents; each table and each list of fields has a name."""
+    cells = page.all("td")
+    summary = dict(zip(cells[:10:2], cells[1:10:2], strict=True))
+    assert list(summary) == ["Dataset", "Hit rate", "Predicted epoch", "Measured epoch", "What to change"]
+    graph = tiering.open(chain / "graph")
+    assert f"{graph.num_nodes():,} nodes, {graph.num_edges():,} edges" in summary["Dataset"]
+    rates = json.loads(documents["evaluate"].read_text())
+    best = max(rate[len(rates["shares"]) // 2] for name, rate in rates["hit_rates"].items() if name != "oracle")
+    assert f"serves {100 * best:.1f} % of reads" in summary["Hit rate"]
+    assert summary["Predicted epoch"].startswith("layout (float32, nvme-gen3): ")
+    last = json.loads(documents["trace"].read_text())["epochs"][1]
+    assert f"bound by {last['bound_by']}" in summary["Measured epoch"]
+    tables = re.findall(r"<table>(.*?)</table>", page.html, re.DOTALL)
+    unnamed = [table for table in tables if "<caption" not in table]
+    assert len(tables) > 12 and len(unnamed) == 2  # the summary, and the machine, which its heading names
+
+
+def test_the_summary_names_what_a_layout_gains(chain: Path, documents: dict[str, Path], tmp_path: Path) -> None:
+    """More memory where the knee lies beyond the layout's, nothing where all rows fit, a plan of its own dtype."""
+    plan = json.loads(documents["plan"].read_text())
+    knee = plan["epochs"][0] | {"memory": 2**60, "epoch_seconds": 0.25}
+    plan["epochs"].insert(1, knee)
+    plan["knees"] = [knee]
+    words = Page(tiering.report([chain / "layout", plan], tmp_path / "a.html")).all("td")
+    assert any("Give training 1.049e+06 TiB: an epoch then takes 250 ms instead of 1.0 s." in cell for cell in words)
+    for one in plan["epochs"]:
+        one["dtype"] = "int8"
+    page = Page(tiering.report([chain / "layout", plan], tmp_path / "b.html"))
+    assert "layout stores float32, of which the plan has no epoch: run it with --dtype float32." in page.all("p")
+    assert "none for layout, which stores float32" in page.all("td")
+    assert any("Run `tiering plan` with --dtype float32." in cell for cell in page.all("td"))
+    knees = [{**epoch, "dtype": "int8"} for epoch in plan["knees"]]
+    cells = Page(tiering.report([plan | {"knees": knees}], tmp_path / "c.html")).all("td")
+    assert any(cell.startswith("plan (int8, nvme-gen3): 250 ms with ") for cell in cells)
+
+
+def test_paths_are_whole_where_asked(chain: Path, tmp_path: Path, tiering_cli: Any) -> None:
+    for flags, shown in (([], False), (["--paths"], True)):
+        out = tmp_path / f"{shown}.html"
+        tiering_cli("report", chain / "graph", *flags, "--out", out).ok()
+        assert (str(chain / "graph") in Page(out).all("td")) is shown
+    text = '<td>/a/b c/d</td> s3://x/y 4 GB/s x=/q/r &lt;/b> <path d="M0"/> measured:/n1 (/e/f), /proc/sys/k'
+    short = '<td>b c/d</td> s3://x/y 4 GB/s x=r &lt;/b> <path d="M0"/> measured:n1 (f), /proc/sys/k'
+    assert _FOLDERS.sub("", text) == short
 
 
 def test_figures_show_the_numbers_of_their_sources(page: Page, chain: Path, documents: dict[str, Path]) -> None:

@@ -89,6 +89,16 @@ def test_what_is_printed(layout: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert "bound by: " in out
 
 
+def test_choices_are_printed_once(layout: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "disk.json").write_text('{"reads_per_second": 700000, "bytes_per_second": 6.5e9, "latency": 324e-6}')
+    asked = ["--ssd-model", str(tmp_path / "disk.json"), "--batch-size", "50", "--memory", "tiers"]
+    for epochs in ("1", "3"):
+        capsys.readouterr()
+        assert main(["trace", str(layout), *asked, "--epochs", epochs]) == 0
+        out = capsys.readouterr().out
+        assert out.count("reads in flight for each stripe file") == 1 and out.count("bound by: ") == int(epochs)
+
+
 def test_reads_in_flight_are_those_of_the_disk(layout: Path, tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
     """By its model 227 keep a Samsung 980 Pro busy; the file of the layout is read with so many."""
     opened = []

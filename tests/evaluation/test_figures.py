@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -68,6 +69,27 @@ def test_curves_that_coincide_are_told_apart(tmp_path, shared_data):
     for panel in np.array_split(picture[: picture.shape[0] * 4 // 5], 3, axis=1):
         for style in looks:
             assert (np.abs(panel - to_rgb(style["color"])).max(axis=2) < 0.02).sum() > 50
+
+
+def test_rows_of_several_sizes_are_counted_by_bytes(tmp_path, shared_data):
+    """The skew is reads per KiB: its integral over the bytes of all rows is the reads of an epoch, of each score."""
+    from matplotlib.figure import Figure
+
+    graph = import_graph(shared_data / "cora", tmp_path / "graph")
+    found = evaluate(graph, {"degree": {"node": np.arange(graph.num_nodes())}}, [10], batch_size=32, epochs=2)
+    entry = found.types["node"]
+    mixed = replace(found, types={"node": entry, "other": replace(entry, row_bytes=2 * entry.row_bytes)})
+    axes = Figure().subplots(1, 4)
+    for at, draw in enumerate((draw_frequency, draw_cumulative, draw_hit_rates)):
+        draw(axes[at], mixed)
+        assert "feature bytes" in axes[at].get_xlabel()
+    assert axes[0].get_ylabel().startswith("reads per KiB and epoch")
+    draw_frequency(axes[3], found)
+    assert axes[3].get_ylabel().startswith("reads per row and epoch") and "feature rows" in axes[3].get_xlabel()
+    for panel, unit in ((axes[0], found.num_bytes / 1024), (axes[3], found.num_rows)):
+        x, y = next(line for line in panel.get_lines() if line.get_label() == "degree").get_data()
+        reads = np.nansum(y * np.diff(np.concatenate([[0], x]))) / 100 * unit
+        assert reads == pytest.approx(found.accesses / len(found.epochs), rel=1e-6)
 
 
 def test_refusals(depths, tmp_path, monkeypatch):

@@ -209,6 +209,34 @@ def test_the_knee(tmp_path):
         slow.describe()
     )
     assert plan.plot(tmp_path / "plan.png").stat().st_size > 5000
+    assert replace(plan, epochs=line(0, 0)).plot(tmp_path / "none.png") is None and not (tmp_path / "none.png").exists()
+    rows = replace(plan, epochs=[*line(9, 0, 0, 0), *line(9, 4, disk="b")]).describe()[0].rows
+    assert [row[:2] for row in rows] == [["4 GiB", "test"], ["8 GiB", "test"], ["4 GiB", "b"], ["8 GiB", "b"]]
+
+
+def test_curves_that_coincide_are_told_apart_and_knees_are_marked():
+    """Of three equal lines each is broader than the one above it; a fourth, other line is not."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.colors import to_rgb
+    from matplotlib.figure import Figure
+
+    same = [epoch for disk in "abc" for epoch in line(100, 30, 20, 10, disk=disk)]
+    plan = EpochPredictions([*same, *line(50, 45, 10, 9, disk="d")], 1000, 5, {}, LOCALITY)
+    figure = Figure(layout="constrained")
+    plan.draw(figure)
+    (axes,) = figure.axes
+    curves = [line for line in axes.get_lines() if len(line.get_xdata()) >= 3 and line.get_linestyle() != "None"]
+    assert [curve.get_linewidth() for curve in curves] == pytest.approx([6.4, 4.0, 1.6, 1.6])
+    rings = [(x[0], y[0]) for x, y in (mark.get_data() for mark in axes.get_lines()) if len(x) == 1]
+    assert rings == [(8 << 30, 30)] * 3 + [(12 << 30, 10)]
+    labels = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert labels[0] == "a, float32, knee at 8 GiB" and labels[3] == "d, float32, knee at 12 GiB"
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    picture = np.asarray(canvas.buffer_rgba())[:, :, :3] / 255
+    for curve in curves:
+        assert (np.abs(picture - to_rgb(curve.get_color())).max(axis=2) < 0.02).sum() > 50
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["4 GiB", "8 GiB", "12 GiB", "16 GiB"]
 
 
 def test_prices(tmp_path):

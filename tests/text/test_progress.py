@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from tiering.text import progress as module
-from tiering.text.progress import in_notebook, progress
+from tiering.text.progress import grouped_notes, in_notebook, note_at, progress
 
 
 class Terminal(io.StringIO):
@@ -93,3 +93,16 @@ def test_a_worker_that_a_notebook_started_is_no_notebook(monkeypatch: pytest.Mon
     assert in_notebook()
     monkeypatch.setattr(multiprocessing, "parent_process", object)
     assert not in_notebook()
+
+
+def test_notes_of_one_kind_share_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """Also where the block ends with an error; each place is named once."""
+    with pytest.raises(ValueError, match="end"), grouped_notes():
+        for place in ("a", "b", "a", "c"):
+            note_at(place, ": is odd")
+        note_at("a", ": is even")
+        assert capsys.readouterr().err == ""
+        raise ValueError("end")
+    assert capsys.readouterr().err == "note: a, b, c: is odd\nnote: a: is even\n"
+    note_at("d", ": is odd")
+    assert capsys.readouterr().err == "note: d: is odd\n"

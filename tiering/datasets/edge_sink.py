@@ -21,7 +21,7 @@ from tiering.formats.arrow import pa
 from tiering.formats.dataset import Dataset, EdgeData
 from tiering.formats.names import NameTable
 from tiering.text.options import spell_flag
-from tiering.text.progress import note
+from tiering.text.progress import note, note_at
 from tiering.text.units import format_bytes
 
 ENDS = {"src": "source", "dst": "destination"}
@@ -170,7 +170,7 @@ def choose_columns(
         problem = f"expected ids and weights in columns of their own, found column {chosen['weight']} to be both"
         raise InputError(f"{where}: {problem}; name them with --src-column, --dst-column and --weight-column")
     if index := [names[k] for k in range(len(names)) if names[k] in _INDEX and k not in chosen.values()]:
-        note(f"note: {where}: column {quoted(index[0])} is left out as an index of rows")
+        note_at(where, f": column {quoted(index[0])} is left out as an index of rows")
     src, dst = (columns[chosen[end]] for end in ENDS)
     relation = _suggest_relation(where, src, dst)
     named = options.src_column is not None and options.dst_column is not None and not (src + dst).isdecimal()

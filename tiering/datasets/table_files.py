@@ -27,7 +27,7 @@ from tiering.datasets.times import check_times
 from tiering.errors import InputError, quoted
 from tiering.formats.arrow import pa, pc
 from tiering.text.options import spell_flag
-from tiering.text.progress import note
+from tiering.text.progress import note, note_at
 
 _OPTIONS = {  # role of a column -> option that names it, for every table that has it
     "src": "src_column", "dst": "dst_column", "weight": "weight_column", "type": "type_column", "data": "edge_data",
@@ -164,7 +164,7 @@ class TableFile:
                 arrays = {key: column.combine_chunks() for key, column in columns.items()}
                 yield len(next(iter(arrays.values()))), {n: arrays[str(place)] for n, place in positions.items()}
         if parser.comments:
-            note(f"note: {self.path}: lines left out as comments: {parser.comments}")
+            note_at(str(self.path), f": lines left out as comments: {parser.comments}")
 
 
 def _times() -> tuple[Any, Any]:

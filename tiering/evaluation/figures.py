@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _BINS = 48  # points of the frequency curves
 _COLUMNS = 4  # panels side by side
 _PANEL = (3.4, 3.1)  # inches
+_ROWS = "feature rows"
 _RATES = "Hit rate, with 95 % intervals"
 _Panel = tuple[str, Callable[[Any], None]]
 # Okabe & Ito's palette, told apart with any colour vision; dashes and markers tell lines apart in print.
@@ -72,16 +73,19 @@ def open_figure(path: Path) -> Any:
 
 
 def draw_frequency(axes: Any, result: Evaluation) -> None:
-    """Draw the accesses per row and epoch by rank, both logarithmic."""
+    """Draw the accesses per row and epoch by rank, both logarithmic; per KiB by bytes where rows have several sizes."""
+    by_bytes = _unit(result) != _ROWS
+    total, part, unit = (result.num_bytes, 1024, "KiB") if by_bytes else (result.num_rows, 1, "row")
+    first = total / max(result.num_rows, 1)
     for name, style in _styles(result, ()).items():
-        rows, served = result.curve_rows[name], result.curves[name]
-        positions = np.unique(np.searchsorted(rows, np.geomspace(1, max(result.num_rows, 1), _BINS)))
+        used, served = result.curve_bytes if by_bytes else result.curve_rows[name], result.curves[name]
+        positions = np.unique(np.searchsorted(used, np.geomspace(max(first, 1), max(total, 1), _BINS)))
         chosen = np.unique(np.concatenate([[0], positions]))  # far enough apart to average the noise out
-        per_row = np.diff(served[chosen]) * result.accesses / np.maximum(np.diff(rows[chosen]), 1)
-        ranks = 100 * rows[chosen][1:] / max(result.num_rows, 1)
-        _draw_line(axes, ranks, np.where(per_row > 0, per_row / len(result.epochs), np.nan), name, style)
+        each = part * np.diff(served[chosen]) * result.accesses / np.maximum(np.diff(used[chosen]), 1)
+        places = 100 * used[chosen][1:] / max(total, 1)
+        _draw_line(axes, places, np.where(each > 0, each / len(result.epochs), np.nan), name, style)
     axes.set(yscale="log")
-    _logarithmic(axes, result, 1e-2, xlabel="rank of the row, by score", ylabel="reads per row and epoch")
+    _logarithmic(axes, result, 1e-2, xlabel=f"{_unit(result)}, hottest first", ylabel=f"reads per {unit} and epoch")
     _set_ticks(axes.yaxis, "")
 
 
@@ -99,7 +103,7 @@ def draw_depths(axes: Any, results: Sequence[Evaluation], labels: Sequence[str],
     # The colour map's end is too bright on white.
     shades = colormaps["cividis"](np.linspace(0.0, 0.8, max(len(results), 2)))
     for i, (result, label) in enumerate(zip(results, labels, strict=True)):
-        _draw_line(axes, *_points(result, name, 0), label, _style(i, len(results), shades[i]))
+        _draw_line(axes, *_points(result, name, 0), label, line_style(i, len(results), shades[i]))
     _linear(axes, results[0])
 
 
@@ -161,12 +165,12 @@ def _draw_panels(figure: Any, panels: Sequence[_Panel], rows: int, columns: int,
 def _styles(result: Evaluation, names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Return styles by name, the same in all panels of `names`; the oracle, pale and broad, lies below the others."""
     names = [name for name in names or result.hit_rates if name != ORACLE]
-    looks = {name: _style(i, len(names), COLOURS[i % len(COLOURS)]) for i, name in enumerate(names)}
+    looks = {name: line_style(i, len(names), COLOURS[i % len(COLOURS)]) for i, name in enumerate(names)}
     oracle = {"color": "0.72", "linewidth": 4.5, "solid_capstyle": "butt"}
     return {ORACLE: oracle, **{name: look for name, look in looks.items() if name in result.hit_rates}}
 
 
-def _style(index: int, count: int, color: Any) -> dict[str, Any]:
+def line_style(index: int, count: int, color: Any) -> dict[str, Any]:
     """Return the style of one of `count` lines; where lines coincide, the markers of each stand at other places."""
     markers: dict[str, Any] = {"marker": _MARKERS[index % len(_MARKERS)], "markersize": 6.5, "markeredgecolor": "white"}
     markers |= {"markeredgewidth": 0.6, "markevery": (_SPACING * (index + 0.5) / count, _SPACING)}
@@ -203,7 +207,7 @@ def _points(result: Evaluation, name: str, first: int) -> tuple[Any, Any]:
 
 def _linear(axes: Any, result: Evaluation) -> None:
     axes.set(xlim=(0, 100), ylim=(0, _TOP), xticks=range(0, 101, 25), yticks=range(0, 101, 25))
-    _decorate(axes, xlabel=f"{_unit(result)}, in the order of the score", ylabel="reads, cumulative")
+    _decorate(axes, xlabel=f"{_unit(result)}, hottest first", ylabel="reads of rows, cumulative")
 
 
 def _logarithmic(axes: Any, result: Evaluation, begin: float, **labels: str) -> None:
@@ -223,7 +227,7 @@ def _decorate(axes: Any, **labels: str) -> None:
 
 
 def _unit(result: Evaluation) -> str:
-    return "feature rows" if len({entry.row_bytes for entry in result.types.values()}) <= 1 else "feature bytes"
+    return _ROWS if len({entry.row_bytes for entry in result.types.values()}) <= 1 else "feature bytes"
 
 
 def _heading(results: Sequence[Evaluation]) -> str:

@@ -5,19 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
-from tiering.evaluation.figures import COLOURS, open_figure
+from tiering.evaluation.figures import COLOURS, line_style, open_figure, plain_label
 from tiering.evaluation.locality import Locality
 from tiering.evaluation.options import Prices
 from tiering.readahead.config import ReadaheadConfig
 from tiering.readahead.disks import Disk
 from tiering.text.description import Described, Part, Plot, Table
-from tiering.text.units import format_bytes, format_count, format_small_seconds
+from tiering.text.units import format_bytes, format_count, format_fanouts, format_small_seconds
 
-_SIZE = (7.2, 4.2)  # inches
+_SIZE = (7.2, 4.6)  # inches
+_TITLE = "Predicted epoch by memory"
 
 
 @dataclass(frozen=True)
@@ -86,10 +87,17 @@ class EpochPredictions(Described):
         hour = 0.0 if self.prices is None else self.prices.hour(epoch.memory, self.disks[epoch.disk])
         return hour * self.epoch_seconds(epoch) / 3600
 
+    @property
+    def reads_disk(self) -> bool:
+        """Whether some epoch reads from a disk: there is nothing to draw otherwise."""
+        return any(epoch.io_seconds for epoch in self.epochs)
+
     def lines(self) -> Iterator[tuple[str, list[PredictedEpoch]]]:
-        """Yield the epochs of each disk and dtype, memory ascending, with their label."""
-        for (disk, dtype), epochs in groupby(self.epochs, key=lambda epoch: (epoch.disk, epoch.dtype)):
-            yield f"{disk}, {dtype}", list(epochs)
+        """Yield the epochs of each disk and dtype, memory ascending, up to the one that more memory does not change."""
+        for (disk, dtype), line in groupby(self.epochs, key=lambda epoch: (epoch.disk, epoch.dtype)):
+            first, *others = line
+            more = [b for a, b in pairwise([first, *others]) if not a.all_fit or a.io_seconds != b.io_seconds]
+            yield f"{disk}, {dtype}", [first, *more]
 
     def knee(self, epochs: Sequence[PredictedEpoch]) -> PredictedEpoch:
         """Return the knee of a line: the least memory with which steps take as long as reading.
@@ -107,18 +115,23 @@ class EpochPredictions(Described):
 
         return max(epochs, key=below)
 
+    def _gains(self, knee: PredictedEpoch, first: PredictedEpoch) -> bool:
+        """Return whether the knee of a line, which begins with `first`, is worth naming."""
+        return knee.io_seconds <= self.step_total if self.step_seconds else knee is not first and not knee.all_fit
+
     def describe(self) -> list[Part]:
-        """Return the table, the knee of each line in words, and the curves."""
+        """Return the table, the knee of each line in words, and the curves if there is anything to draw."""
         columns = ["memory", "disk", "stored as", "read", "requests", "hits", "I/O an epoch", "±"]
         columns += ["I/O of lists an epoch", "batches sampled together"] if self._reads_lists else []
         columns += ["epoch"] if self.step_seconds else []
         columns += [] if self.prices is None else ["cost"]
-        table = Table("Reading of an epoch, predicted", columns, [self._row(epoch) for epoch in self.epochs])
+        rows = [self._row(epoch) for _, epochs in self.lines() for epoch in epochs]
+        table = Table("Reading of an epoch, predicted", columns, rows)
         words = [f"{label}: {'; '.join(self._words(epochs))}" for label, epochs in self.lines()]
         figures = [f"{name}: {disk.speed} ({disk.device})" for name, disk in self.disks.items()]
         share = f"{format_count(self.sampled)} sampled batches; an epoch has {format_count(self.batches)}"
-        plot = Plot("Predicted epoch by memory", self.draw)
-        return [table, *words, *self._target_lines(), *figures, share, str(self.locality), plot]
+        plot = [Plot(_TITLE, self.draw)] if self.reads_disk else []
+        return [table, *words, *self._target_lines(), *figures, share, str(self.locality), *plot]
 
     @property
     def _reads_lists(self) -> bool:
@@ -143,13 +156,14 @@ class EpochPredictions(Described):
         """Yield sentences on the gain of more memory, and on the size from which the gain is small."""
         knee, full = self.knee(epochs), next((epoch for epoch in epochs if epoch.all_fit), None)
         at, time = format_bytes(knee.memory), format_small_seconds(self.epoch_seconds(knee))
-        if self.step_seconds and knee.io_seconds > self.step_total:
+        gains = self._gains(knee, epochs[0])
+        if self.step_seconds and not gains:
             steps = format_small_seconds(self.step_total)
             yield f"{at}: epoch {time}, bound by the disk at every size that was tried; steps alone take {steps}"
         elif self.step_seconds:
             bound = "the least that was tried" if knee is epochs[0] else f"below {at} it is bound by the disk"
             yield f"{at}: epoch {time}, bound by the steps; {bound}"
-        elif knee is not epochs[0] and not knee.all_fit:
+        elif gains:
             least = f"{format_small_seconds(epochs[0].io_seconds)} with {format_bytes(epochs[0].memory)}"
             yield f"the knee is at {at}: {time} of I/O an epoch, after {least}"
         if full is not None:
@@ -167,24 +181,43 @@ class EpochPredictions(Described):
                 yield f"{asked} takes {format_bytes(epoch.memory)}: {read}"
 
     def draw(self, figure: Any) -> None:
-        """Draw seconds of an epoch by memory on a ``matplotlib.figure.Figure``, a line for each disk and dtype."""
+        """Draw time of an epoch by memory on a ``matplotlib.figure.Figure``: a line for each disk and dtype, its knee.
+
+        Of lines that coincide each is narrower than the one below it, so that all stay visible.
+        """
         figure.set_size_inches(*_SIZE)
-        axes = figure.subplots()
-        for number, (label, epochs) in enumerate(self.lines()):
-            memory, seconds = [epoch.memory / 2**30 for epoch in epochs], list(map(self.epoch_seconds, epochs))
-            errors, colour = [epoch.error for epoch in epochs], COLOURS[number % len(COLOURS)]
-            axes.errorbar(memory, seconds, errors, label=label, color=colour, marker="os^Dv"[number % 5], capsize=3)
+        axes, lines = figure.subplots(), list(self.lines())
+        points = [{epoch.memory: self.epoch_seconds(epoch) for epoch in epochs} for _, epochs in lines]
+        for number, (label, epochs) in enumerate(lines):
+            twins, knee = sum(_coincide(points[number], other) for other in points[number + 1 :]), self.knee(epochs)
+            look = line_style(number, len(lines), COLOURS[number % len(COLOURS)]) | {"markevery": None, "capsize": 3}
+            look |= {"linewidth": 1.6 + 2.4 * twins, "markersize": 6 + 4 * twins, "clip_on": False}
+            if self._gains(knee, epochs[0]):
+                label += f", knee at {format_bytes(knee.memory)}"
+                axes.plot(knee.memory, self.epoch_seconds(knee), "o", fillstyle="none", ms=18, color=look["color"])
+            errors = [epoch.error for epoch in epochs]
+            axes.errorbar(*zip(*points[number].items(), strict=True), errors, label=plain_label(label), **look)
         if self.step_seconds:
-            axes.axhline(self.step_total, color="0.6", linestyle="--", label="steps alone")
-        axes.set(xlabel="memory of the process, GiB", ylabel="seconds an epoch", ylim=(0, None))
+            axes.axhline(self.step_total, color="0.6", linestyle="--", label="training steps alone")
+        axes.set_xscale("log", base=2)
+        sizes = sorted({memory for line in points for memory in line})
+        axes.set_xticks(sizes, labels=map(format_bytes, sizes), rotation=30, ha="right")
+        axes.minorticks_off()
+        axes.yaxis.set_major_formatter(lambda value, _: format_small_seconds(value) if value else "0")
+        what = "time" if self.step_seconds else "time of I/O"
+        axes.set(xlabel="memory of the training process", ylabel=f"predicted {what} per epoch", ylim=(0, None))
         axes.grid(True, color="0.88", linewidth=0.8)
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False, fontsize=9)
 
-    def plot(self, path: str | os.PathLike[str]) -> Path:
-        """Draw the curves into a file, whose ending chooses the format."""
-        figure = open_figure(Path(path))
+    def plot(self, path: str | os.PathLike[str]) -> Path | None:
+        """Draw the curves into a file, whose ending chooses the format; ``None`` if no epoch `reads_disk`: no file."""
+        figure, how = open_figure(Path(path)), self.parameters
+        if not self.reads_disk:
+            return None
         self.draw(figure)
+        batches = f"\nfanouts {format_fanouts(how['fanouts'])}, batch size {how['batch_size']:,}" if how else ""
+        figure.suptitle(_TITLE + batches, fontsize=11)
         figure.savefig(path, dpi=150)
         return Path(path)
 
@@ -203,3 +236,9 @@ class EpochPredictions(Described):
         least = [None if epoch is None else epoch.to_json() for epoch in self.least]
         document |= {"disks": disks, "epochs": epochs, "knees": knees, "least": least}
         return {**document, "locality": self.locality.to_json()}
+
+
+def _coincide(line: Mapping[int, float], other: Mapping[int, float]) -> bool:
+    """Return whether two lines of seconds by memory cannot be told apart where both are drawn."""
+    common, highest = line.keys() & other.keys(), max(line.values())
+    return all(abs(line[memory] - other[memory]) <= 0.02 * highest for memory in common)

@@ -361,10 +361,11 @@ class Graph(Artifact):
             (key, format_count(entry["edges"]), ", ".join(entry["edge_data"]) or "-")
             for key, entry in summary["relations"].items()
         ]
-        read = describe_import(summary, summary["provenance"].get("inputs", {}))
+        inputs = summary["provenance"].get("inputs", {})
+        read = {} if summary["reordered"] else describe_import(summary, inputs)  # once, not after each later stage
         ids = "ranks of an order" if summary["reordered"] else "original ids"
         return [
-            *([Fields(read)] if read else []),
+            *([Fields(read, "Import")] if read else []),
             Table(f"Nodes ({ids})", ("type", "nodes", "classes", "splits", "features"), nodes),
             Table("Edges", ("relation", "edges", "edge data"), relations),
         ]

@@ -33,7 +33,7 @@ def describe_import(summary: Mapping[str, Any], inputs: Iterable[str]) -> dict[s
     columns = text.get("columns") or changes.get("columns")
     header = {True: "; the first line is a header", False: "; no header"}.get(text.get("header"), "")
     ends = f"{_columns(columns)}{header}" if columns else "" if tables else _ENDS.get(changes["format"], "")
-    topics = {"read": f"{changes['format']} {source}{files}", "edges": ends, "attributes": _attributes(summary)}
+    topics = {"read": f"{changes['format']} {source}{files}", "edges": ends}
     if time := summary.get("time"):
         unit = f", dates in {time['unit']}" if time["unit"] else ""
         topics["times"] = f"{time['name']} of {time['along']} ({time['dtype']}{unit})"
@@ -72,17 +72,6 @@ def _columns(columns: Mapping[str, Any]) -> str:
     roles = sorted(columns, key=lambda role: (list(_ROLES).index(role) if role in _ROLES else len(_ROLES), role))
     named = {role: columns[role] if isinstance(columns[role], list) else [columns[role]] for role in roles}
     return ", ".join(f"{_ROLES.get(role, role)} {_listed(map(str, names))}" for role, names in named.items())
-
-
-def _attributes(summary: Mapping[str, Any]) -> str:
-    parts = []
-    for node_type, entry in summary["node_types"].items():
-        features = entry["features"]
-        parts += [] if features is None else [f"features of {node_type} ({features['dim']} {features['dtype']})"]
-        parts += [] if entry["classes"] is None else [f"labels of {node_type}"]
-        parts += [f"splits of {node_type} ({_listed(entry['splits'])})"] if entry["splits"] else []
-    parts += [f"{_listed(r['edge_data'])} of {key}" for key, r in summary["relations"].items() if r["edge_data"]]
-    return ", ".join(parts) or "none"
 
 
 def _changes(changes: Mapping[str, Any]) -> Iterable[str]:

@@ -14,7 +14,7 @@ def tier_tables(summary: Mapping[str, Any]) -> list[Part]:
     """Return tables of the rows of each tier and of the codecs that store them, and the shares of a GPU's memory."""
     rows, coded, fields = [], [], {f"ssd image {k}": image for k, image in enumerate(summary["images"])}
     for node_type, entry in {**summary["node_types"], **summary.get("edge_tables", {})}.items():
-        for tier, part in entry["tiers"].items():
+        for tier, part in ((tier, part) for tier, part in entry["tiers"].items() if part["rows"]):
             first, last = map(format_count, part["ranks"])
             sizes = (format_count(part["rows"]), format_share(part["rows"], entry["rows"]), format_bytes(part["bytes"]))
             rows.append((node_type, tier, f"{first} .. {last}", *sizes))
@@ -27,14 +27,14 @@ def tier_tables(summary: Mapping[str, Any]) -> list[Part]:
         if entry["ssd_padding_bytes"]:
             stride = f"stride {entry['ssd_stride']} for rows of {entry['row_bytes']} bytes"
             fields[f"ssd padding, {node_type}"] = f"{format_bytes(entry['ssd_padding_bytes'])} ({stride})"
-    columns = ("type", "tier", "ranks", "rows", "share", "bytes")
+    columns = ("type", "tier", "ranks", "rows", "fraction of the type", "bytes")
     parts: list[Part] = [Table("What lies where", columns, rows, left=2)] if rows else []
     if coded:
         named = ("type", "source", "stored as", "a row", "rms error", "largest", "worst column", "exact columns")
         title = "How codecs store rows: errors in standard deviations of a column"
         parts.append(Table(title, named, coded, left=3))
     parts += _gpu_memory(summary) if "split" in summary else []
-    return [*parts, Fields(fields)] if fields else parts
+    return [*parts, Fields(fields, "Stripe files")] if fields else parts
 
 
 def _gpu_memory(summary: Mapping[str, Any]) -> list[Part]:

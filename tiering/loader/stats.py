@@ -179,7 +179,7 @@ class LoaderStats(Described):
     def describe(self) -> list[Part]:
         """Return tables of the rows by source and of the time by stage, and sums."""
         total, share = sum(self.rows.values()), self.read_per_used
-        rows = [(_SOURCES.get(at, at), format_count(n), format_share(n, total)) for at, n in self.rows.items()]
+        rows = [(_SOURCES.get(at, at), format_count(n), format_share(n, total)) for at, n in self.rows.items() if n]
         threads = self.threads | dict.fromkeys(_EXTRACTION, self.threads.get("extraction", 1))
         own = {stage: f"{seconds:.3f}" for stage, seconds in self.seconds.items()}
         of_wall = {**{stage: self.seconds[stage] for stage in ("training", "setup")}, **self.waited}

@@ -18,6 +18,7 @@ from tiering.artifacts.overlap import lies_in, refuse_foreign
 from tiering.artifacts.remote_path import as_path, open_remote
 from tiering.errors import BudgetError, TieringError
 from tiering.formats.graph import Graph
+from tiering.formats.import_record import describe_import
 from tiering.formats.known_defects import print_defects
 from tiering.formats.layout import Layout
 from tiering.formats.scores import Scores
@@ -192,6 +193,9 @@ class _Chain:
             nbytes = sum(file.bytes for files in (manifest.files, manifest.external) for file in files.values())
             speed = format_bytes(nbytes / seconds)
             note(f"{place}: done in {format_seconds(seconds)}, {format_bytes(nbytes)}, {speed}/s")
+            if isinstance(artifact, Graph) and not self.report:
+                for topic, words in describe_import(artifact.summary(), manifest.provenance["inputs"]).items():
+                    note(f"{topic}: {words}")
         else:
             note(f"{place}: {target} was there")
             print_defects(artifact)

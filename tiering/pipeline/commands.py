@@ -20,7 +20,6 @@ from tiering.errors import InputError
 from tiering.formats.embeddings import Embeddings
 from tiering.formats.feature_rows import checked_tables
 from tiering.formats.graph import Graph
-from tiering.formats.import_record import describe_import
 from tiering.formats.layout import Layout
 from tiering.formats.registry import open_artifact
 from tiering.formats.scores import Scores
@@ -38,7 +37,7 @@ from tiering.pipeline.sources import (
 )
 from tiering.pipeline.stage import Pathlike, StageKeywords, StageRun, reading, refuse_reordered
 from tiering.run.plan import Estimate
-from tiering.text.progress import note
+from tiering.text.progress import grouped_notes, note
 from tiering.text.units import format_bytes, parse_threads
 
 if TYPE_CHECKING:
@@ -105,6 +104,7 @@ def import_graph(
         stage, shape = plan_source(run, source, format, edge_ids, given)
         return run.estimate(stage, shape=shape)  # type: ignore[no-any-return]
     with (
+        grouped_notes(),
         run.carrier() as carrier,
         open_source(run, source, format, given, in_place=carrier is not None, edge_ids=edge_ids) as dataset,
     ):
@@ -122,9 +122,6 @@ def import_graph(
             seed=int(given.get("split_seed") or 0) if given.get("split") else given.get("seed"), threads=run.threads,
             memory=run.memory, force=run.force, carrier=carrier,
         )  # fmt: skip
-    summary = built.summary()
-    for topic, words in describe_import(summary, summary["provenance"]["inputs"]).items():
-        note(f"{topic}: {words}")
     if edge_ids is None and recorded["edge_ids"]:
         size = format_bytes(8 * built.num_edges())
         note(f"note: each edge keeps its position in the source, {size} in all; --no-edge-ids leaves them out")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import fields
+from contextlib import contextmanager
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,12 @@ from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.overlap import refuse_overlap
 from tiering.artifacts.storage import file_exists, is_folder, require_file, storage_errors, write_durably
 from tiering.errors import ExistsError, FormatError, InputError, MissingError, TieringError, quoted
-from tiering.formats.layout import TIERS, Layout
 from tiering.formats.layout_tables import tier_tables
 from tiering.formats.registry import TYPES, open_artifact
 from tiering.loader.stats import LoaderStats
 from tiering.pipeline.doctor import examine
-from tiering.pipeline.sizes import process_memory
+from tiering.pipeline.headline import cached_unit, featured_layouts, headline, stored_dtype, tier_bytes, training_memory
 from tiering.pipeline.stage import Pathlike
-from tiering.sampling import SamplingOptions
 from tiering.text.description import Fields, Figure, Part, Table, to_html
 from tiering.text.svg import Axis, Points, draw_bar, draw_lines
 from tiering.text.units import format_bytes, format_fanouts, format_share, format_small_seconds
@@ -38,6 +37,8 @@ _MOST = 1 << 26  # bytes of a document
 _BITS = 46  # low bits of float64 that a bin of values leaves out: 64 bins from a number to its double
 _CHUNK, _POINTS = 1 << 22, 100  # values read at a time; points of a curve
 _PERCENT = "{:.3g} %".format
+_FOLDERS = re.compile(r"""(?<![^\s=(\[">;:,])(?<!&lt;)/(?!proc/|sys/|dev/|etc/)(?:[^\s<>&"'/:;,()=]+/)*(?=[^\s<>&/])""")
+"""The folders of an absolute path in HTML."""
 _STYLE = """
 :root { color-scheme: light dark }
 body { font: 1rem/1.5 system-ui, sans-serif; max-width: 68rem; margin: 0 auto; padding: 1rem; overflow-wrap: anywhere }
@@ -48,14 +49,18 @@ p { flex: 1 1 100%; margin: 0 }
 p + p { margin-top: -.75rem }
 figure { flex: 1 1 20rem; max-width: 30rem; min-width: 0; margin: 0 }
 figcaption, caption { display: block; font-weight: 600; padding-bottom: .4rem }
-table { display: block; max-width: 100%; overflow-x: auto; border-collapse: collapse; font-size: .875rem }
+table { display: block; max-width: 100%; overflow-x: auto; border-collapse: collapse; font-size: .875rem;
+  background: linear-gradient(to right, Canvas 1.5rem, transparent 3rem) local,
+    linear-gradient(to left, Canvas 1.5rem, transparent 3rem) right / 3rem 100% no-repeat local,
+    linear-gradient(to right, #888a, transparent) left / 1rem 100% no-repeat,
+    linear-gradient(to left, #888a, transparent) right / 1rem 100% no-repeat }
 th, td { padding: .2rem .9rem .2rem 0; vertical-align: top; border-bottom: 1px solid #8883 }
 table:has(thead) :is(td, th), td:first-child { white-space: nowrap }
 @media print { :root { font-size: 11px } figure, tr { break-inside: avoid } }
 """
 
 
-def report(sources: Sequence[Artifact | Mapping[str, Any] | Pathlike], out: Pathlike) -> Path:
+def report(sources: Sequence[Artifact | Mapping[str, Any] | Pathlike], out: Pathlike, *, paths: bool = False) -> Path:
     """Write one HTML page about artifacts and about what was counted and measured of them; return its path.
 
     Parameters
@@ -64,6 +69,8 @@ def report(sources: Sequence[Artifact | Mapping[str, Any] | Pathlike], out: Path
         Artifacts, opened or by path; JSON of `tiering evaluate`, `plan`, `trace` and `doctor`, loaded or by path.
     out
         The page, such as ``report.html``; a report that is there is replaced.
+    paths
+        Show whole paths. By default the page names files and directories without the folders that they lie in.
 
     Raises
     ------
@@ -88,7 +95,7 @@ def report(sources: Sequence[Artifact | Mapping[str, Any] | Pathlike], out: Path
                 )
     things = [thing for source in given for thing in _open(source)]
     refuse_overlap(path, [one for _, _, one in things if isinstance(one, Artifact)])
-    write_durably(path, _page(things).encode())
+    write_durably(path, _page(things, paths).encode())
     return path
 
 
@@ -122,37 +129,46 @@ def _read(path: Path) -> Any:
         raise FormatError(f"{path}: expected an artifact, or JSON that a command has printed, found: {error}") from None
 
 
-def _page(things: Sequence[tuple[str, str, Any]]) -> str:
+def _page(things: Sequence[tuple[str, str, Any]], paths: bool) -> str:
     artifacts = list({one.digest: one for _, _, one in things if isinstance(one, Artifact)}.values())
     artifacts.sort(key=lambda one: _PLACES.get(one.manifest.provenance.get("stage", ""), 3))
     things = [*((str(one.path), one.kind, one) for one in artifacts), *(one for one in things if one[1] in _DOCUMENTS)]
     if not any(kind == "findings" for _, kind, _ in things):
         things.append(("", "findings", {"findings": [vars(finding) for finding in examine()]}))
-    page = [
-        f'<!DOCTYPE html>\n<html lang="en">\n<meta charset="utf-8">\n{_GENERATOR.decode()} {__version__}">',
-        f'<meta name="viewport" content="width=device-width">\n<title>tiering report</title>\n<style>{_STYLE}</style>',
-        f"<h1>tiering report</h1>\n<p>tiering {__version__}, {time.strftime('%Y-%m-%d %H:%M %Z')}</p>",
-    ]
+    body = []
     for title, makers, command in _SECTIONS:
         blocks: list[list[Part]] = []
         for name, kind, thing in things:
-            try:
+            with _refuse_wrong(name, command):
                 parts = makers[kind](thing, artifacts) if kind in makers else ()
                 # A graph and its reordered one have much in common: nothing is said twice.
                 blocks.append([part for part in parts if not any(part in block for block in blocks)])
-            except TieringError:
-                raise
-            except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-                raise FormatError(
-                    f"{name}: expected {command}, found a wrong one ({error!r}); make it again"
-                ) from error
         absent = [[f"Nothing is known of this: give {command} too."]]
-        page += [f"<h2>{title}</h2>", *map(to_html, list(filter(None, blocks)) or absent)]
-    return "\n".join([*page, "</html>\n"])
+        body += [f"<h2>{title}</h2>", *map(to_html, list(filter(None, blocks)) or absent)]
+    with _refuse_wrong("headline", "documents of one version of tiering"):
+        top = headline(artifacts, [(kind, thing) for _, kind, thing in things if kind in _DOCUMENTS])
+    text = "\n".join([*([to_html([top])] if top.values else []), *body])
+    return "\n".join([
+        f'<!DOCTYPE html>\n<html lang="en">\n<meta charset="utf-8">\n{_GENERATOR.decode()} {__version__}">',
+        f'<meta name="viewport" content="width=device-width">\n<title>tiering report</title>\n<style>{_STYLE}</style>',
+        f"<h1>tiering report</h1>\n<p>tiering {__version__}, {time.strftime('%Y-%m-%d %H:%M %Z')}</p>",
+        text if paths else _FOLDERS.sub("", text), "</html>\n",
+    ])  # fmt: skip
+
+
+@contextmanager
+def _refuse_wrong(name: str, expected: str) -> Iterator[None]:
+    """Turn what a document of other content raises into a `FormatError`."""
+    try:
+        yield
+    except TieringError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        raise FormatError(f"{name}: expected {expected}, found a wrong one ({error!r}); make it again") from error
 
 
 def _tiers(layout: Any, _: Artifacts) -> Iterator[Part]:
-    sizes = _tier_bytes(layout)
+    sizes = tier_bytes(layout)
     if not sum(sizes.values()):
         yield f"{layout.path.name} holds adjacency alone: its graph has no features."
         return
@@ -160,13 +176,8 @@ def _tiers(layout: Any, _: Artifacts) -> Iterator[Part]:
         t: (own, f"{format_bytes(own)}, {format_share(own, sum(sizes.values()))}") for t, own in sizes.items() if own
     }
     yield Figure(f"{layout.path.name}: bytes of rows by tier", draw_bar(bar))
-    yield from tier_tables(layout.summary())
-
-
-def _tier_bytes(layout: Artifact) -> dict[str, int]:
-    summary = layout.summary()
-    tables = [*summary["node_types"].values(), *summary.get("edge_tables", {}).values()]
-    return {tier: sum(table["tiers"][tier]["bytes"] for table in tables) for tier in TIERS}
+    for part in tier_tables(layout.summary()):
+        yield replace(part, title=f"{layout.path.name}: {part.title}") if isinstance(part, Table | Fields) else part
 
 
 def _hit_rates(document: Mapping[str, Any], _: Artifacts) -> Iterator[Part]:
@@ -177,33 +188,41 @@ def _hit_rates(document: Mapping[str, Any], _: Artifacts) -> Iterator[Part]:
             ends = one["intervals"].get(name) or [None] * len(rates)
             halves = [50 * (own[1] - own[0]) if own else 0 for own in ends]
             lines[name] = [*zip(shares, (100 * rate for rate in rates), halves, strict=True), (100, 100)]
-        x, y = Axis("rows in the fast tier", min(shares), 100, _PERCENT, 10), Axis("reads served", 0, 100, _PERCENT)
-        yield Figure(f"Reads served, fanouts {format_fanouts(one['parameters']['fanouts'])}", draw_lines(x, y, lines))
+        unit, hops = cached_unit(one), f"fanouts {format_fanouts(one['parameters']['fanouts'])}"
+        x = Axis(f"{unit} in the fast tier, hottest first", min(shares), 100, _PERCENT, 10)
+        yield Figure(f"Reads served, {hops}", draw_lines(x, Axis("reads served", 0, 100, _PERCENT), lines))
         rows = [(name, *(f"{rate:.1f}" for _, rate, *_ in points[:-1])) for name, points in lines.items()]
-        yield Table("Share of reads served, in %", ("rows cached", *map(_PERCENT, shares)), rows)
+        yield Table(f"Reads served in %, {hops}", (f"{unit} cached", *map(_PERCENT, shares)), rows)
 
 
 def _predictions(document: Mapping[str, Any], artifacts: Artifacts) -> Iterator[Part]:
-    lines, rows = dict[str, list[tuple[float, float, float]]](), []
+    lines, rows, full = dict[str, list[tuple[float, float, float]]](), [], dict[str, float]()
     for one in document["epochs"]:
         memory, seconds, error = (one[name] for name in ("memory", "epoch_seconds", "error"))
-        lines.setdefault(f"{one['disk']}, {one['dtype']}", []).append((memory, seconds, error))
-        time = f"{format_small_seconds(seconds)} ±{format_small_seconds(error)}"
+        label = f"{one['disk']}, {one['dtype']}"
+        if full.get(label) == seconds:  # a smaller memory holds all rows
+            continue
+        full |= {label: seconds} if one["all_fit"] else {}
+        lines.setdefault(label, []).append((memory, seconds, error))
+        time = f"{format_small_seconds(seconds)} ±{format_small_seconds(error)}" if seconds else "no I/O"
         rows.append((one["disk"], one["dtype"], format_bytes(memory), time, f"{100 * one['hit_rate']:.1f} %"))
-    asked = document["parameters"]
-    how = SamplingOptions(**{field.name: asked[field.name] for field in fields(SamplingOptions) if field.name in asked})
-    today = {}
-    for layout in (one for one in artifacts if isinstance(one, Layout) and one.feature_types):
-        sizes = _tier_bytes(layout)
-        with suppress(InputError):  # a layout of another graph, which has no such relations
-            size = process_memory(layout, how, sum(sizes.values()) - sizes["ssd"])
+    today, dtypes = {}, {one["dtype"] for one in document["epochs"]}
+    for layout in featured_layouts(artifacts):
+        if (size := training_memory(layout, document)) is not None:
+            dtype = stored_dtype(layout)
             today[f"{layout.path.name} today: {format_bytes(size)}"] = size
+            if dtype not in dtypes:
+                yield f"{layout.path.name} stores {dtype}, of which the plan has no epoch: run it with --dtype {dtype}."
     memories, times = ([point[at] for points in lines.values() for point in points] for at in (0, 1))
     shown = [*memories, *today.values()]
-    x = Axis("memory of the process", min(shown), max(shown), format_bytes, 2)
-    y = Axis("an epoch", 0, max(times), lambda seconds: format_small_seconds(seconds) if seconds else "0")
-    yield Figure("Predicted epoch by memory", draw_lines(x, y, lines, today))
-    yield Table("Predicted epoch", ("disk", "stored as", "memory", "epoch", "hits"), rows, left=2)
+    x = Axis("memory of the training process", min(shown), max(shown), format_bytes, 2)
+    y = Axis("time per epoch", 0, max(times), lambda seconds: format_small_seconds(seconds) if seconds else "0")
+    if any(times):
+        yield Figure("Predicted epoch by memory", draw_lines(x, y, lines, today))
+    else:
+        yield "Memory holds all rows at every size that the plan compared: epochs read nothing, and there is no curve."
+    columns = ("disk", "rows stored as", "memory", "time per epoch", "rows from memory")
+    yield Table("Predicted epochs", columns, rows, left=2)
 
 
 def _epochs(document: Mapping[str, Any], _: Artifacts) -> Iterator[Part]:
@@ -214,18 +233,20 @@ def _epochs(document: Mapping[str, Any], _: Artifacts) -> Iterator[Part]:
         words = {stage: f"{format_small_seconds(own)}, {format_share(own, stats.wall)}" for stage, own in spent.items()}
         title = f"Epoch {epoch['epoch']}: {format_small_seconds(stats.wall)}, bound by {stats.bound_by}"
         yield Figure(title, draw_bar({stage: (own, words[stage]) for stage, own in spent.items()}))
-        yield from stats.describe()
+        for part in stats.describe():
+            yield replace(part, title=f"Epoch {epoch['epoch']}: {part.title}") if isinstance(part, Table) else part
 
 
 def _graph(graph: Any, _: Artifacts) -> Iterator[Part]:
     lines = {":".join(relation): _skew(graph.csc(relation)[0], differences=True) for relation in graph.relations}
-    yield from _draw_skew("In-degree: edges of the nodes that have most", lines)
+    yield from _draw_skew("In-degree: edges of the nodes that have most", "edges", lines)
     yield from graph.describe()[1:]
 
 
 def _scores(scores: Any, _: Artifacts) -> Iterator[Part]:
     read = scores.score if scores.kind == "order" else scores.values
-    yield from _draw_skew("Scores: expected reads of the hottest nodes", {t: _skew(read(t)) for t in scores.node_types})
+    lines = {t: _skew(read(t)) for t in scores.node_types}
+    yield from _draw_skew("Scores: expected reads of the hottest nodes", "expected reads", lines)
     yield from scores.describe()[1:]
 
 
@@ -248,10 +269,10 @@ def _skew(values: Any, *, differences: bool = False) -> Points:
     return [*zip(100 * at / count, 100 * np.interp(at, ranks, held) / held[-1], strict=True)] if held[-1] else []
 
 
-def _draw_skew(title: str, lines: Mapping[str, Points]) -> Iterator[Part]:
+def _draw_skew(title: str, share: str, lines: Mapping[str, Points]) -> Iterator[Part]:
     if lines := {name: points for name, points in lines.items() if points}:
-        x = Axis("of the nodes, those with most first", min(own[0][0] for own in lines.values()), 100, _PERCENT, 10)
-        yield Figure(title, draw_lines(x, Axis("of all", 0, 100, _PERCENT), lines))
+        x = Axis("nodes, those with most first", min(own[0][0] for own in lines.values()), 100, _PERCENT, 10)
+        yield Figure(title, draw_lines(x, Axis(share, 0, 100, _PERCENT), lines))
 
 
 def _origin(artifact: Any, artifacts: Artifacts) -> Iterator[Part]:
@@ -260,7 +281,8 @@ def _origin(artifact: Any, artifacts: Artifacts) -> Iterator[Part]:
     inputs = [f"{name}: {places.get(digest, digest)}" for name, digest in made.get("inputs", {}).items()]
     options = [f"{name} = {json.dumps(value)}" for name, value in made.get("options", {}).items() if value is not None]
     more = {"made of": ", ".join(inputs[:20]), "options": ", ".join(options)}
-    yield Fields({**artifact.describe()[0].values, **{name: text for name, text in more.items() if text}})
+    about = {**artifact.describe()[0].values, **{name: text for name, text in more.items() if text}}
+    yield Fields(about, f"{artifact.kind}: {artifact.path.name}")
 
 
 def _findings(document: Mapping[str, Any], _: Artifacts) -> Iterator[Part]:

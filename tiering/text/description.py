@@ -20,9 +20,10 @@ from tiering.text.progress import printable
 
 @dataclass(frozen=True)
 class Fields:
-    """Names and values, one pair a line."""
+    """Names and values, one pair a line, below a title if there is one."""
 
     values: Mapping[str, object]
+    title: str = ""
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,7 @@ def _lines(part: Part, title: Callable[[str], str]) -> Iterator[str]:
         yield printable(part)
     elif isinstance(part, Fields):
         width = max(map(len, part.values), default=0)
+        yield from [title(printable(part.title))] if part.title else []
         yield from (printable(f"{name:<{width}}  {value}") for name, value in part.values.items())
         yield ""
     elif isinstance(part, Table):
@@ -104,7 +106,7 @@ def to_html(parts: Sequence[Part]) -> str:
 
 def _html(part: Part) -> str:
     if isinstance(part, Fields):
-        return _table("", [_row("td", (name, value), 2) for name, value in part.values.items()])
+        return _table(part.title, [_row("td", (name, value), 2) for name, value in part.values.items()])
     if isinstance(part, Table):
         head = _row("th", part.columns, part.left)
         return _table(part.title, [f"<thead>{head}</thead>", *(_row("td", row, part.left) for row in part.rows)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -66,12 +66,30 @@ class _CellLine:
 
 
 _LINE = _CellLine()
+_groups: list[dict[str, dict[str, None]]] = []  # of each open `grouped_notes`: places by the words on them
 kept: list[str] = []  # outputs of stopped commands of this process that can be resumed; a command that begins clears it
 
 
 def note(text: str) -> None:
     """Print one line that is no result to standard error."""
     print(printable(spell_options(text)), file=sys.stderr, flush=True)
+
+
+@contextmanager
+def grouped_notes() -> Iterator[None]:
+    """Hold back the notes on places of the block, and print each kind once at its end."""
+    _groups.append({})
+    try:
+        yield
+    finally:
+        for words, places in _groups.pop().items():
+            note(f"note: {', '.join(places)}{words}")
+
+
+def note_at(place: str, words: str) -> None:
+    """Print a note on a place; inside `grouped_notes` places with the same words share one line."""
+    with nullcontext() if _groups else grouped_notes():
+        _groups[-1].setdefault(words, {})[place] = None
 
 
 def printable(text: str) -> str:

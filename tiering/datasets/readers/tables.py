@@ -28,7 +28,7 @@ from tiering.formats.arrow import pa, pc
 from tiering.formats.dataset import Dataset, EdgeData
 from tiering.formats.names import NameTable
 from tiering.formats.times import convert_exact
-from tiering.text.progress import note
+from tiering.text.progress import note_at
 
 Ids = npt.NDArray[np.int64]
 _MOST_CLASSES = 100_000
@@ -228,7 +228,7 @@ class _Numbering:
         if options.compact_ids or not _is_range(values):
             self.extra = {"original_id": values}
             how = "in ascending order" if order is None else "in the order of their table"
-            note(f"note: ids of {self.node_type} are numbered {how}; original_id holds those of the source")
+            note_at(f"ids of {self.node_type}", f" are numbered {how}; original_id holds those of the source")
 
     def _order_by_table(self, table: _Table, context: ImportContext) -> Ids:
         """Set the ids of ranks by the rows of the table; return the rank of each id."""
@@ -244,7 +244,8 @@ class _Numbering:
                 raise InputError(f"{self.where}: {problem}; remove one of the rows")
         if size == self.count or context.options.unknown_ids != "add":
             return rows
-        note(f"note: {self.where}: {size - self.count} nodes of {self.node_type} were added, which edges alone name")
+        added = f"{self.where}: {size - self.count} nodes of {self.node_type}"
+        note_at(added, " were added, because only edges name them")
         order = context.scratch.array(size, np.int64)
         order[: self.count] = rows
         for part in chunks(size):
