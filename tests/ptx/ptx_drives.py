@@ -123,16 +123,20 @@ class DriveMemory(Memory):
 
     A landing place may be read by threads alone that know of its completion: by an acquiring load, or from a thread of
     their warp that they have met since. With `flushed` its page arrives when the host flushes. `eager` drives complete
-    all that they were asked for at once; `silent` ones nothing; page `bad` (drive, number) is refused.
+    all that they were asked for at once; `silent` ones nothing; `slow` ones a command every so many looks at completions;
+    page `bad` (drive, number) is refused.
     """
 
     def __init__(
         self, shape: Shape, seed: int, *, flushed: bool = False, eager: bool = False, begin: int = 0,
-        most_turns: int = 1_000_000,
+        most_turns: int = 100_000,
     ) -> None:  # fmt: skip
         super().__init__(self._find, seed, most_turns)
         self.shape, self.flushed, self.eager, self.begin = shape, flushed, eager, begin
         self.silent = self.repeats = False
+        self.slow = self._looks = 0
+        self.copied = 0
+        """Bytes of pages that kernels have loaded."""
         self.bad: tuple[int, int] | None = None
         self.commanded: list[tuple[int, int]] = []
         """Drive and page of each command."""
@@ -183,7 +187,7 @@ class DriveMemory(Memory):
         rest = self.rest.ctypes.data if self.flushed else 0
         return struct.pack(
             "<Q4I5Q", self.queues.ctypes.data + first * QUEUE.size, shape.drives, shape.pairs, shape.depth,
-            BLOCK.bit_length() - 1, 20_000, self.stop.ctypes.data, self.failures[round_].ctypes.data,
+            BLOCK.bit_length() - 1, 40_000, self.stop.ctypes.data, self.failures[round_].ctypes.data,
             self.cursors[round_].ctypes.data, rest,
         )  # fmt: skip
 
@@ -220,6 +224,10 @@ class DriveMemory(Memory):
             raise MachineError("a doorbell rings for nothing")
         super().publish(lane, address, size, value)
 
+    def time(self) -> int:
+        """Nanoseconds: 100 for each look at a completion."""
+        return 100 * self._looks
+
     def meet(self, warp: Warp) -> None:
         """What one knows, all know."""
         super().meet(warp)
@@ -242,6 +250,7 @@ class DriveMemory(Memory):
             begin = at % self.shape.page
             if self.wanted[self._served[queue].pages[place]].find(0, begin, begin + size) >= 0:
                 raise MachineError("bytes of a page are read that are of no row")
+            self.copied += size
         at = address - self.completions.ctypes.data
         if 0 <= at < self.completions.nbytes and not strong:
             self._serve(at // 16 // self.shape.depth)
@@ -259,7 +268,9 @@ class DriveMemory(Memory):
         served.taken += (rung - served.taken) % depth
         if served.taken > served.written:
             raise MachineError("a doorbell for completions that were not written")
-        for _ in range(depth if self.eager else self.chance.randrange(3)):
+        self._looks += 1
+        most = (self._looks % self.slow == 0) if self.slow else depth if self.eager else self.chance.randrange(3)
+        for _ in range(most):
             if self.silent or not served.coming or served.written - served.taken >= depth - 1:
                 return
             place = 0 if self.eager else self.chance.randrange(len(served.coming))
