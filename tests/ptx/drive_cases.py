@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import NamedTuple
 
 import numpy as np
@@ -55,13 +56,14 @@ def read_case(kernels: dict[str, Kernel], case: Case) -> None:
     units = max(24 // case.unit_pages, -(-2 * case.rows // per_unit) if case.unit_pages > 1 else 6)
     once = case.unit_pages == 1 or shape.page % table.stride == 0  # each row lies in one page
     for _ in range(case.launches):
-        memory.commanded, memory.copied = [], 0
+        memory.commanded, memory.loads = [], Counter()
         wanted = np.sort(chance.choice(units * per_unit, case.rows, replace=once))
         (found,) = read_list(memory, kernels, [(table, wanted)])
         assert memory.failure() == NO_FAILURE
         expected = [table.row(row) for row in wanted.tolist()]
         assert [row.tobytes() for row in found] == expected
-        assert memory.copied == found.nbytes, "each byte of a row is loaded once"
+        assert sum(size * count for size, count in memory.loads.items()) == found.nbytes, "each byte is loaded once"
+        assert min(memory.loads) == max(n for n in (1, 4, 16) if case.row_bytes % n == 0), "words are as wide as can be"
         assert sorted(memory.commanded) == sorted({page for row in wanted.tolist() for page in table.pages_of(row)})
         memory.check_idle()
 
@@ -96,7 +98,7 @@ def drives_that_fail(kernels: dict[str, Kernel]) -> None:
 
 
 def slow_drive(kernels: dict[str, Kernel]) -> None:
-    """A drive may take longer than its patience, as long as a completion comes before it ends."""
+    """Patience is for the next completion: all commands together may take longer."""
     memory, table = DriveMemory(Shape(), 0), Table(512, Shape())
     memory.slow = 250
     (found,) = read_list(memory, kernels, [(table, np.arange(12))])

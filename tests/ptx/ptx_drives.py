@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -123,8 +124,8 @@ class DriveMemory(Memory):
 
     A landing place may be read by threads alone that know of its completion: by an acquiring load, or from a thread of
     their warp that they have met since. With `flushed` its page arrives when the host flushes. `eager` drives complete
-    all that they were asked for at once; `silent` ones nothing; `slow` ones a command every so many looks at completions;
-    page `bad` (drive, number) is refused.
+    all that they were asked for at once; `silent` ones nothing; `slow` ones one command in so many looks
+    at completions; page `bad` (drive, number) is refused.
     """
 
     def __init__(
@@ -135,8 +136,8 @@ class DriveMemory(Memory):
         self.shape, self.flushed, self.eager, self.begin = shape, flushed, eager, begin
         self.silent = self.repeats = False
         self.slow = self._looks = 0
-        self.copied = 0
-        """Bytes of pages that kernels have loaded."""
+        self.loads = Counter[int]()
+        """Loads from pages, by their bytes."""
         self.bad: tuple[int, int] | None = None
         self.commanded: list[tuple[int, int]] = []
         """Drive and page of each command."""
@@ -250,7 +251,7 @@ class DriveMemory(Memory):
             begin = at % self.shape.page
             if self.wanted[self._served[queue].pages[place]].find(0, begin, begin + size) >= 0:
                 raise MachineError("bytes of a page are read that are of no row")
-            self.copied += size
+            self.loads[size] += 1
         at = address - self.completions.ctypes.data
         if 0 <= at < self.completions.nbytes and not strong:
             self._serve(at // 16 // self.shape.depth)

@@ -15,7 +15,10 @@ from drive_cases import CASES, CHECKS, read_case
 from ptx_program import Kernel, read_kernels
 
 pytestmark = pytest.mark.long
-SAMPLE, NOTICED = 91, 80
+SAMPLE, MISSED = 91, 1
+"""Lines that are deleted, and of them those that may go unnoticed: the last meeting of the kernel that copies. The model of
+memory needs it between the lanes' loads of a queue's numbers and lane 0's stores; on a GPU, lanes vote by these loads before.
+"""
 EQUIVALENT = {
     "@%p52 bra $L__BB0_42;": "all lanes write the failure of a strange completion: the minimum is the same",
     "@%p147 bra $L__BB0_171;": "all lanes look whether to give up, and take what lane 0 has seen",
@@ -90,4 +93,5 @@ def test_deleted_lines_are_noticed(kernels: dict[str, Kernels], ptx_folder: Path
             print(f"not noticed: line {i + 1}: {lines[i].strip()}", flush=True)
             missed.append(i)
     print(f"deleted lines of PTX: {SAMPLE}, noticed: {SAMPLE - len(missed)}")
-    assert SAMPLE - len(missed) >= NOTICED
+    renamed = EQUIVALENT.keys() - {" ".join(line.split()) for line in lines}  # by another compiler
+    assert len(missed) <= MISSED + len(renamed)
