@@ -16,8 +16,10 @@ from ptx_program import Kernel, read_kernels
 
 pytestmark = pytest.mark.long
 SAMPLE, MISSED = 91, 1
-"""Lines that are deleted, and of them those that may go unnoticed: the last meeting of the kernel that copies. The model of
-memory needs it between the lanes' loads of a queue's numbers and lane 0's stores; on a GPU, lanes vote by these loads before.
+"""Lines that are deleted, and those among them that may go unnoticed: the last meeting of the kernel that copies.
+
+By the model of memory it orders lane 0's stores of a queue's numbers behind the loads of other lanes. On a GPU their
+votes do so too, as each lane needs what it has loaded to vote.
 """
 EQUIVALENT = {
     "@%p52 bra $L__BB0_42;": "all lanes write the failure of a strange completion: the minimum is the same",
