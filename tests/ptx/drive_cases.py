@@ -64,6 +64,9 @@ def read_case(kernels: dict[str, Kernel], case: Case) -> None:
         assert [row.tobytes() for row in found] == expected
         assert sum(size * count for size, count in memory.loads.items()) == found.nbytes, "each byte is loaded once"
         assert min(memory.loads) == max(n for n in (1, 4, 16) if case.row_bytes % n == 0), "words are as wide as can be"
+        claim = min(shape.depth - 1, 32)  # each warp makes one behind the end of the list
+        most = case.rows * table.per_row + claim * (shape.pairs + 1)
+        assert case.flushed or memory.cursors[0].view(np.uint32).max() <= most, "claims"
         assert sorted(memory.commanded) == sorted({page for row in wanted.tolist() for page in table.pages_of(row)})
         memory.check_idle()
 

@@ -86,12 +86,16 @@ class Table(NamedTuple):
             first, last = max(begin - number * page, 0), min(begin + self.row_bytes - number * page, page)
             wanted.setdefault((drive, number), bytearray(page))[first:last] = b"\1" * (last - first)
 
+    @property
+    def per_row(self) -> int:
+        """Pieces of a row."""
+        page = self.shape.page
+        return 1 if self.pages == 1 or page % self.stride == 0 else (self.row_bytes + page - 2) // page + 1
+
     def pieces(self) -> bytes:
         """``RowPieces``."""
-        page, per_unit = self.shape.page, self.unit // self.stride
-        per_row = 1 if self.pages == 1 or page % self.stride == 0 else (self.row_bytes + page - 2) // page + 1
-        numbers = b"".join(_divisor(n) for n in (page, self.shape.drives, per_unit))
-        return struct.pack("<7q", *self.geometry, self.row_bytes) + numbers + struct.pack("<I4x", per_row)
+        numbers = b"".join(_divisor(n) for n in (self.shape.page, self.shape.drives, self.unit // self.stride))
+        return struct.pack("<7q", *self.geometry, self.row_bytes) + numbers + struct.pack("<I4x", self.per_row)
 
 
 def _divisor(number: int) -> bytes:
@@ -124,15 +128,12 @@ class DriveMemory(Memory):
 
     A landing place may be read by threads alone that know of its completion: by an acquiring load, or from a thread of
     their warp that they have met since. With `flushed` its page arrives when the host flushes. `eager` drives complete
-    all that they were asked for at once; `silent` ones nothing; `slow` ones one command in so many looks
-    at completions; page `bad` (drive, number) is refused.
+    all that they were asked for at once; `silent` ones nothing; `slow` ones one command in
+    so many looks at completions; page `bad` (drive, number) is refused.
     """
 
-    def __init__(
-        self, shape: Shape, seed: int, *, flushed: bool = False, eager: bool = False, begin: int = 0,
-        most_turns: int = 100_000,
-    ) -> None:  # fmt: skip
-        super().__init__(self._find, seed, most_turns)
+    def __init__(self, shape: Shape, seed: int, *, flushed: bool = False, eager: bool = False, begin: int = 0) -> None:
+        super().__init__(self._find, seed, most_turns=100_000)
         self.shape, self.flushed, self.eager, self.begin = shape, flushed, eager, begin
         self.silent = self.repeats = False
         self.slow = self._looks = 0
