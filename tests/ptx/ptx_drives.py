@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -85,12 +86,16 @@ class Table(NamedTuple):
             first, last = max(begin - number * page, 0), min(begin + self.row_bytes - number * page, page)
             wanted.setdefault((drive, number), bytearray(page))[first:last] = b"\1" * (last - first)
 
+    @property
+    def per_row(self) -> int:
+        """Pieces of a row."""
+        page = self.shape.page
+        return 1 if self.pages == 1 or page % self.stride == 0 else (self.row_bytes + page - 2) // page + 1
+
     def pieces(self) -> bytes:
         """``RowPieces``."""
-        page, per_unit = self.shape.page, self.unit // self.stride
-        per_row = 1 if self.pages == 1 or page % self.stride == 0 else (self.row_bytes + page - 2) // page + 1
-        numbers = b"".join(_divisor(n) for n in (page, self.shape.drives, per_unit))
-        return struct.pack("<7q", *self.geometry, self.row_bytes) + numbers + struct.pack("<I4x", per_row)
+        numbers = b"".join(_divisor(n) for n in (self.shape.page, self.shape.drives, self.unit // self.stride))
+        return struct.pack("<7q", *self.geometry, self.row_bytes) + numbers + struct.pack("<I4x", self.per_row)
 
 
 def _divisor(number: int) -> bytes:
@@ -123,16 +128,17 @@ class DriveMemory(Memory):
 
     A landing place may be read by threads alone that know of its completion: by an acquiring load, or from a thread of
     their warp that they have met since. With `flushed` its page arrives when the host flushes. `eager` drives complete
-    all that they were asked for at once; `silent` ones nothing; page `bad` (drive, number) is refused.
+    all that they were asked for at once; `silent` ones nothing; `slow` ones one command in
+    so many looks at completions; page `bad` (drive, number) is refused.
     """
 
-    def __init__(
-        self, shape: Shape, seed: int, *, flushed: bool = False, eager: bool = False, begin: int = 0,
-        most_turns: int = 1_000_000,
-    ) -> None:  # fmt: skip
-        super().__init__(self._find, seed, most_turns)
+    def __init__(self, shape: Shape, seed: int, *, flushed: bool = False, eager: bool = False, begin: int = 0) -> None:
+        super().__init__(self._find, seed, most_turns=100_000)
         self.shape, self.flushed, self.eager, self.begin = shape, flushed, eager, begin
         self.silent = self.repeats = False
+        self.slow = self._looks = 0
+        self.loads = Counter[int]()
+        """Loads from pages, by their bytes."""
         self.bad: tuple[int, int] | None = None
         self.commanded: list[tuple[int, int]] = []
         """Drive and page of each command."""
@@ -183,7 +189,7 @@ class DriveMemory(Memory):
         rest = self.rest.ctypes.data if self.flushed else 0
         return struct.pack(
             "<Q4I5Q", self.queues.ctypes.data + first * QUEUE.size, shape.drives, shape.pairs, shape.depth,
-            BLOCK.bit_length() - 1, 20_000, self.stop.ctypes.data, self.failures[round_].ctypes.data,
+            BLOCK.bit_length() - 1, 40_000, self.stop.ctypes.data, self.failures[round_].ctypes.data,
             self.cursors[round_].ctypes.data, rest,
         )  # fmt: skip
 
@@ -220,6 +226,10 @@ class DriveMemory(Memory):
             raise MachineError("a doorbell rings for nothing")
         super().publish(lane, address, size, value)
 
+    def time(self) -> int:
+        """Nanoseconds: 100 for each look at a completion."""
+        return 100 * self._looks
+
     def meet(self, warp: Warp) -> None:
         """What one knows, all know."""
         super().meet(warp)
@@ -242,6 +252,7 @@ class DriveMemory(Memory):
             begin = at % self.shape.page
             if self.wanted[self._served[queue].pages[place]].find(0, begin, begin + size) >= 0:
                 raise MachineError("bytes of a page are read that are of no row")
+            self.loads[size] += 1
         at = address - self.completions.ctypes.data
         if 0 <= at < self.completions.nbytes and not strong:
             self._serve(at // 16 // self.shape.depth)
@@ -259,7 +270,9 @@ class DriveMemory(Memory):
         served.taken += (rung - served.taken) % depth
         if served.taken > served.written:
             raise MachineError("a doorbell for completions that were not written")
-        for _ in range(depth if self.eager else self.chance.randrange(3)):
+        self._looks += 1
+        most = (self._looks % self.slow == 0) if self.slow else depth if self.eager else self.chance.randrange(3)
+        for _ in range(most):
             if self.silent or not served.coming or served.written - served.taken >= depth - 1:
                 return
             place = 0 if self.eager else self.chance.randrange(len(served.coming))

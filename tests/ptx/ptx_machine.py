@@ -109,6 +109,7 @@ class Warp:
                 answers |= found
                 ready = list(found)
                 waiting = {n: request for n, request in waiting.items() if n not in found}
+                yield
         self.memory.executed += max(lane.executed for lane in self.lanes)
         for each in self.lanes:
             self.memory.spill(each)

@@ -57,6 +57,8 @@ class Kernel:
     """The Python that it was translated to."""
     thread: Callable[..., Generator[Meeting | None, Any, None]]
     """Called with lane, memory, parameters, and the special registers by name."""
+    ran: set[int]
+    """Numbers of the blocks that have run: a block ends with a branch, and before a label."""
 
 
 def read_kernels(path: Path) -> dict[str, Kernel]:
@@ -131,7 +133,9 @@ class _Translation:
             "    yield",
         ]
         source = "\n".join(lines)
+        ran: set[int] = set()
         names: dict[str, Any] = {
+            "run": ran.add,
             "Meeting": Meeting,
             "signed": signed,
             "divide": divide,
@@ -139,13 +143,13 @@ class _Translation:
             "single": single,
         }
         exec(compile(source, f"<{self._name}>", "exec"), names)  # noqa: S102
-        return Kernel(self._name, tuple(self._parameters), self._local_bytes, source, names["thread"])
+        return Kernel(self._name, tuple(self._parameters), self._local_bytes, source, names["thread"], ran)
 
     def _tree(self, begin: int, end: int, indent: str) -> list[str]:
         """Find the block `at` by halving."""
         if end - begin == 1:
             following = [f"at = {end}", "continue"] if end < len(self._blocks) else ["return"]
-            counted = f"lane.executed += {self._lengths[begin]}"
+            counted = f"lane.executed += {self._lengths[begin]}; run({begin})"
             return [indent + line for line in [counted, *self._blocks[begin], *following]]
         middle = (begin + end) // 2
         deeper = indent + "    "
