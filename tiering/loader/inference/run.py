@@ -163,6 +163,7 @@ class Inference:
         if by_count and (best := costs.cheapest()).ranks:
             self._order = best
             self._plan_tables(False)
+        release_unused()  # what counting took, before layers ask for memory
         if self._order.ranks:
             self._moved = costs.first(self._order)[1]
         self._costs = costs
@@ -256,7 +257,7 @@ class Inference:
     def _budget(self, number: int) -> Budget:
         """Return the memory that a layer's loader may take now: without the function's, and that of the writer."""
         own = self._model_bytes[number] + appending_memory(RowsEntry.total(self._tables[number]), _PIECE)
-        return parse_memory(self._limit.limit).without(own + 2 * SMALL)  # of which counting pages leaves some in pieces
+        return parse_memory(self._limit.limit).without(own + SMALL + SMALL // 2)  # what layers before leave in pieces
 
     def _needed(self) -> int:
         """Return the bytes on disk at the fullest moment: of two tables, and of what is moved for another order."""
