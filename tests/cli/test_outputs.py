@@ -129,19 +129,24 @@ def test_python_refuses_what_its_inputs_refer_to(made):
 
 
 @pytest.mark.parametrize(
-    ("output", "ssd"),
-    [(".", "layout"), (".", "graph"), (".", "scores/stripes"), ("out", "out/.layout.partial"), ("../data/out", "")],
+    ("output", "ssd", "refusal"),
+    [
+        (".", "layout", "is a directory of the layout's own files"),
+        (".", "layout/tiers", "is a directory of the layout's own files"),
+        (".", "graph", "writes to"),
+        (".", "scores/stripes", "writes to"),
+        ("out", "out/.layout.partial", "writes to"),
+        ("../data/out", "", "which the command reads"),
+    ],
 )
-def test_a_chain_is_refused_before_its_first_stage(tiering_cli, chain, output, ssd):
+def test_a_chain_is_refused_before_its_first_stage(tiering_cli, chain, output, ssd, refusal):
     folder = chain / "chain"
     folder.mkdir()
     sections = '[dataset]\npath = "../data"\n[layout]\ncpu = "auto"\n'
     (folder / "chain.toml").write_text(f'{sections}ssd = [{ssd and repr(ssd)}]\n[output]\ndir = "{output}"\n')
     before = content(chain)
     for more in ((), ("--dry-run",), ("--force",)):
-        tiering_cli("run", folder / "chain.toml", *more).refused(
-            "chain", "writes to" if ssd else "which the command reads"
-        )
+        tiering_cli("run", folder / "chain.toml", *more).refused("chain", refusal)
     assert content(chain) == before
 
 

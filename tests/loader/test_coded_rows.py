@@ -23,7 +23,7 @@ from tiering.errors import CapabilityError, FormatError, InputError
 from tiering.formats.dataset import Dataset, EdgeData, NodeData
 from tiering.formats.features import FeatureTable
 from tiering.loader.memory import decide_memory
-from tiering.loader.tables import gather
+from tiering.loader.tables import ranks
 
 DTYPES = ["int8", "float8_e4m3", ["bfloat16", "paper=int8"], ["float16", "author=float32", "venue=float32"]]
 HALVES = ["float16", "bfloat16"]
@@ -204,7 +204,7 @@ def test_a_type_that_is_not_delivered_so_is_refused_before_any_is_loaded(made, t
     layout = tiering.write_layout(
         made[1], out=tmp_path / "mixed", ssd=[tmp_path / "d"], **TIERS, dtype=["int8", "venue=float32"]
     )
-    monkeypatch.setattr(gather, "load_rows", lambda *_: pytest.fail("rows were loaded"))
+    monkeypatch.setattr(ranks, "load_rows", lambda *_: pytest.fail("rows were loaded"))
     for method, options in (("loader", {}), ("pyg_loader", {}), ("loader", {"features": "memory", "dtype": "float64"})):
         with pytest.raises(InputError, match=r"node type '\w+': dtype: .* rows .*delivered as .*, found 'float64'"):
             getattr(layout, method)("train", node_type="paper", **{"dtype": torch.float64, **options})

@@ -107,7 +107,7 @@ def in_section(path: Path, name: str) -> Iterator[None]:
         yield
     except (InputError, MissingError) as error:
         text = spell_options(str(error.args[0]), name, known_keys()[name]).removeprefix(f"{path}: ")
-        raise type(error)(f"{path}: {text}" if f"[{name}]" in text else f"{path}: [{name}] {text}") from None
+        raise type(error)(f"{path}: {text}" if text.startswith("[") else f"{path}: [{name}] {text}") from None
 
 
 def _layout_options(path: Path, section: dict[str, Any], score: Mapping[str, Any]) -> LayoutOptions:

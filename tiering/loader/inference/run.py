@@ -197,6 +197,8 @@ class Inference:
     def _least_bytes(self, number: int, nbytes: int, nodes: int, edges: int) -> int:
         """Return the least memory for a layer's rows: batches of so many bytes, and a buffer where it has no room."""
         tables, outputs = self._cold_tables(self._view(number)), BatchMemory.of(nbytes, 0, 1, 1).outputs
+        if not tables.nbytes:
+            return 0
         need = BufferMemory.of(tables, outputs, 0, nodes, edges, DEPTH, 1).minimum
         return min(tables.nbytes, int(_SPARE * need))
 
