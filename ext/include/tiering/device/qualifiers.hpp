@@ -11,9 +11,12 @@
 // The kernels are also compiled for the processor, against a runtime that simulates a device (tests/cuda/simulator).
 #ifdef __CUDACC__
 #define TIERING_DEVICE __device__ __forceinline__
-#define TIERING_UNROLL _Pragma("unroll")
 #else
 #define TIERING_DEVICE inline
+#endif
+#ifdef __CUDA_ARCH__  // the host's side of shared functions is compiled too, by a compiler that does not know the pragma
+#define TIERING_UNROLL _Pragma("unroll")
+#else
 #define TIERING_UNROLL
 #endif
 // For what shared functions (TIERING_SHARED) call: nvcc compiles those for both sides, and the host's side of such an
