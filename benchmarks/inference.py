@@ -38,7 +38,7 @@ SIDES = ("ours", "ours, 1 thread", "ours, no model", "MADV_RANDOM, 16 threads", 
 RANKED = ("ours, rank order", "ours, no model, rank order")  # sides of graphs with communities, in addition
 """The last: ``table[ids]`` as people write it."""
 AIMS = {"waiting / model": 0.1, "tables without a model": 4.0, "MADV_RANDOM / ours": 5.0}
-ORDER_AIMS = {"web": ("tables a layer", 1.5), "citation": ("tables / those of rank order", 0.4)}
+ORDER_AIMS = {"web": ("tables a layer", 1.5), "citation": ("tables / tables in rank order", 0.4)}
 _PROGRAM = Path(__file__).parent / "programs" / "layerwise.py"
 _GIVEN = 0.95  # of the memory group, as ``memory=``
 _CHUNK = 1 << 16
@@ -67,7 +67,7 @@ def make_layout(sizes: Sizes, folder: Path, dim: int, kind: str) -> None:
 
 
 def graph_edges(sizes: Sizes, kind: str) -> Any:
-    """Return the edges of a generated graph with communities, or those of a dataset's ``edge_index.npy``."""
+    """Return the edges of a generated graph with communities, or the edges in a dataset's ``edge_index.npy``."""
     if kind in COMMUNITY_GRAPHS:
         return COMMUNITY_GRAPHS[kind](sizes.graph_nodes, sizes.edges, sizes.seed)
     edges = np.load(Path(kind) / "edge_index.npy")

@@ -44,7 +44,7 @@ def local_nodes(count: int, seed: int = _SEED) -> npt.NDArray[np.int64]:
 class Sample:
     """A graph of one node type with weights of its edges, its training nodes, and the batch size used on it.
 
-    `local`: the training nodes are those of `local_nodes`.
+    `local`: `local_nodes` chooses the training nodes.
     """
 
     name: str

@@ -91,7 +91,7 @@ class DeviceOptions:
     changes: one layout serves GPUs and machines of different sizes."""
     cpu: str | int | None = None
     """Feature rows in host memory, in the same forms; by default those up to the end of the layout's cpu tier. Rows of
-    the ssd tier are read into memory at first; those of the layout's own memory tiers must stay in memory."""
+    the ssd tier are read into memory at first; rows of the layout's own memory tiers must stay in memory."""
 
     @property
     def index(self) -> int | None:

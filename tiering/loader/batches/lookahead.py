@@ -224,7 +224,7 @@ class Lookahead:
 
     @property
     def in_turn(self) -> bool:
-        """Whether batches take their rows one after the other: those of a buffer that another process may fill."""
+        """Whether batches take their rows one after the other, because another process may fill the buffer."""
         return self._client is not None
 
     @contextmanager

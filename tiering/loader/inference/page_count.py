@@ -1,7 +1,7 @@
 """The bytes of rows that a layer reads in an order of destinations and rows, counted on some pages of its tables.
 
 A page stays in memory from one use to the next where that time is among the shortest that fit the memory together: no
-policy reads less (Prieve and Fabry's VMIN). Pages that a block lacks of 16 neighbors are read together, and a request
+policy reads less (Prieve and Fabry's VMIN). Missing pages among 16 neighbors are read together, and a request
 counts as many bytes as the disk reads in its time. Only the graph is read.
 """
 

@@ -95,7 +95,7 @@ class Inference:
         self._layers = as_layers(layers)
         self._identities, self._trust = identify_layers(layers), resume == "trust"
         self._limit = parse_memory(memory)
-        self._ordered: Graph | None = None  # the graph in another order than that of ranks
+        self._ordered: Graph | None = None  # the graph in an order other than by rank
         for number, identity in enumerate(self._identities):
             for name, module in identity.modules:
                 parts = ((f"{name}.{part}".strip("."), own) for part, own in module.named_modules())
@@ -543,7 +543,7 @@ def _block_and_rows(
 
 
 def table_view(layout: Layout, rows: Path, entries: Mapping[str, RowsEntry], graph: Graph | None = None) -> Layout:
-    """Return the layout of a graph, by default the same, whose rows are those of a table, all on SSD, in one file."""
+    """Return the layout of a graph, by default the same, with the rows of a table, all on SSD, in one file."""
     types = {}
     for name, entry in entries.items():
         ranges = {tier: [0, entry.rows if tier == "ssd" else 0] for tier in TIERS}
