@@ -29,7 +29,7 @@ help:
 	@echo "make long-test  campaigns of kills, faults, power cuts and damage at random; one of them: make long-test NAMES=kills"
 	@echo "make test-vm    NVMe drives on a virtual machine: make test-vm MODULE=path/to/libnvm.ko KERNEL=path/to/vmlinuz"
 	@echo "make gates      ruff, mypy, import contracts, clang-format"
-	@echo "make cpp-test   C++ tests under address, undefined-behaviour and thread sanitizers"
+	@echo "make cpp-test   C++ tests under address, undefined-behavior and thread sanitizers"
 	@echo "make cuda       build the CUDA part's tests where nvcc is found, and run them where there is a GPU"
 	@echo "make gpu-test   on a machine with a GPU: the CUDA tests, under compute-sanitizer too, and the loader's"
 	@echo "make gpu-bench  on a machine with a GPU: beside copies and torch; writes docs/benchmarks and docs/gpu.md"
@@ -90,7 +90,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(CPP)
 
-# Configures and builds the C++ tests under $$sanitizer, in $$build; ninja takes no jobs from a make that has several. Checks of addresses and of undefined behaviour, at every
+# Configures and builds the C++ tests under $$sanitizer, in $$build; ninja takes no jobs from a make that has several. Checks of addresses and of undefined behavior, at every
 # operation, compile a quarter faster with -Og, and run little slower; those of threads would gain nothing. The core's sources
 # are compiled by folders here, which is sooner, and one by one for the package.
 define SANITIZED_BUILD

@@ -23,7 +23,7 @@ BENCHMARKS = {
     "wrpr": ("kernels.wrpr", "five sweeps of wrpr from the CSC, against scipy on a ready CSR"),
     "vip": ("kernels.vip", "inclusion probability over three hops, against numpy with scipy's products"),
     "relabel": ("kernels.relabel", "adjacency permuted, against scipy and DGL"),
-    "sampling": ("sampling.uniform", "neighbour sampling, fanouts 10,10,10, against DGL and GraphBolt"),
+    "sampling": ("sampling.uniform", "neighbor sampling, fanouts 10,10,10, against DGL and GraphBolt"),
     "sampling-replacement": ("sampling.replacement", "the same with replacement"),
     "sampling-weighted": ("sampling.weighted", "the same by edge weights, without replacement"),
     "sampling-pinsage": ("sampling.pinsage", "random walks with restart, against DGL's"),
@@ -49,7 +49,7 @@ BENCHMARKS = {
 }
 """By name: a function of `Sizes`, loaded when it runs (those for GPUs import torch), and what is compared with what."""
 REPORTS = {
-    "quantised": ("quantised.report", "rows stored by codecs: speed, accuracy, sizes; writes docs/quantised-rows.md"),
+    "quantized": ("quantized.report", "rows stored by codecs: speed, accuracy, sizes; writes docs/quantised-rows.md"),
     "stages": ("against", "stages and kernels against another checkout's, or against --no-verify"),
     "startup": ("startup", "start-up of commands against another checkout's, on 100 nodes"),
     "imports": ("imports", "every reader of the import against the disk; writes a table of docs/datasets.md"),

@@ -120,7 +120,7 @@ def _ordered(values: npt.NDArray[np.int32], rows: DiskRows) -> npt.NDArray[np.in
 
 
 def read_merged(tables: SsdTables, rows: DiskRows, gap: int) -> tuple[int, int]:
-    """Return requests and bytes where neighbouring pages, and pages up to `gap` bytes apart, are one read."""
+    """Return requests and bytes where neighboring pages, and pages up to `gap` bytes apart, are one read."""
     if not rows.size:
         return 0, 0
     begins, ends = row_spans(tables, rows)

@@ -144,7 +144,7 @@ class Sizes:
     image_bytes: int = _option("--size", 4 << 30, "file of random reads; tables that a GPU gathers from", parse_bytes)
     seconds: float = _option("--seconds", 3.0, "length of a turn of random reads; turns on a GPU are no longer")
     folder: Path = _option("--dir", Path(), "directory on the disk to measure", existing_directory)
-    stage_nodes: int = _option("--nodes", 0, "nodes of the graph; 0: 2**SCALE, quantised: 300,000")
+    stage_nodes: int = _option("--nodes", 0, "nodes of the graph; 0: 2**SCALE, quantized: 300,000")
     memory: str = _option("--memory", "auto", "stages: memory they get; the kernel holds them to a tenth more")
     feature_bytes: int = _option("--features", 1 << 30, "stage layout: size of the feature table", parse_bytes)
     row_bytes: int = _option("--row-bytes", 2048, "stage layout, epochs on a GPU: bytes of a row")

@@ -70,7 +70,7 @@ def npy(folder: Path, share: float) -> list[Any]:
 
 
 def lists(folder: Path, share: float) -> list[Any]:
-    """Write lists of neighbours in arrays."""
+    """Write lists of neighbors in arrays."""
     nodes, degree = round(8_000_000 * share), 14
     folder = folder / "data"
     folder.mkdir()

@@ -1,7 +1,7 @@
 """The native kernels against their peers, on one R-MAT graph, results compared before anything is timed.
 
 scipy merges duplicate edges when it builds a matrix and we keep them, so results are compared on what merging does
-not change: the set of neighbours, or sums over whole columns. For sweeps scipy gets its matrix ready made, rows being
+not change: the set of neighbors, or sums over whole columns. For sweeps scipy gets its matrix ready made, rows being
 sources (CSR), which is the form its product likes best; ours start from the CSC alone, so whatever they build for
 themselves is inside their time.
 """
@@ -72,7 +72,7 @@ def coo_to_csc(sizes: Sizes) -> Comparison:
     merged = coo.tocsc()
     expect("coo-to-csc", np.array_equal(np.diff(indptr), np.bincount(dst, minlength=n)), "column lengths")
     same = _distinct(indptr, indices) == _distinct(merged.indptr, merged.indices)
-    expect("coo-to-csc", same, "neighbours, duplicates merged")
+    expect("coo-to-csc", same, "neighbors, duplicates merged")
     arrays = {"nodes": np.array(n), "src": src, "dst": dst}
     with library("dgl", sizes.dgl_python or sys.executable, {}, arrays) as (dgl, folder):
         peers: dict[str, Work | str] = {"scipy coo.tocsc": coo.tocsc}
@@ -81,12 +81,12 @@ def coo_to_csc(sizes: Sizes) -> Comparison:
             dgl.turn("save csc")
             theirs = [np.load(folder / f"{name}.npy") for name in ("indptr", "indices")]
             expect("coo-to-csc", np.array_equal(theirs[0], indptr), "DGL's column lengths")
-            expect("coo-to-csc", _distinct(*theirs) == _distinct(indptr, indices), "DGL's neighbours")
+            expect("coo-to-csc", _distinct(*theirs) == _distinct(indptr, indices), "DGL's neighbors")
         return sizes.compare("coo-to-csc", ours, peers, sizes.edges)
 
 
 def relabel(sizes: Sizes) -> Comparison:
-    """Compare relabelling in order of out-degree: ours, scipy's ``A[p][:, p]`` and ``dgl.reorder_graph``.
+    """Compare relabeling in order of out-degree: ours, scipy's ``A[p][:, p]`` and ``dgl.reorder_graph``.
 
     Ours is what `tiering reorder` runs where everything fits in memory.
 

@@ -1,4 +1,4 @@
-"""Neighbour sampling against DGL's and GraphBolt's: same graph, seeds, fanouts and threads, in turn in one run.
+"""Neighbor sampling against DGL's and GraphBolt's: same graph, seeds, fanouts and threads, in turn in one run.
 
 Before anything is timed, every side samples all batches once and the numbers of edges are compared: a sampler that
 returns fewer edges is not faster.

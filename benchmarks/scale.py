@@ -101,12 +101,12 @@ def plot(results: list[dict[str, Any]], path: Path) -> None:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(7, 4.5), layout="constrained")
-    for stage, colour in zip(STAGES, ("tab:blue", "tab:orange", "tab:green"), strict=True):
+    for stage, color in zip(STAGES, ("tab:blue", "tab:orange", "tab:green"), strict=True):
         done = [result for result in results if result["series"] == "edges" and result["name"] == stage]
         edges = [result["parameters"]["edges"] for result in done]
-        axes.plot(edges, [result["median_seconds"] for result in done], "o-", color=colour, label=stage)
+        axes.plot(edges, [result["median_seconds"] for result in done], "o-", color=color, label=stage)
         floor = [median(result["peers"][0]["seconds"]) for result in done]
-        axes.plot(edges, floor, ":", color=colour, label=f"{stage}: its files read and written")
+        axes.plot(edges, floor, ":", color=color, label=f"{stage}: its files read and written")
     axes.set(xscale="log", yscale="log", xlabel="edges", ylabel="seconds")
     axes.grid(alpha=0.3, which="both")
     axes.legend(fontsize=8)

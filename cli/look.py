@@ -221,7 +221,7 @@ def _describe(source: DatasetSpec) -> tuple[Part, ...]:
     from tiering.datasets.specs import FLAGS, list_files
 
     *_, graph, memory = _row(source)
-    fields = {name: getattr(source, name) for name in ("home", "licence", "citation", "format", "labels", "splits")}
+    fields = {name: getattr(source, name) for name in ("home", "license", "citation", "format", "labels", "splits")}
     fields["imported with"] = ", ".join(f"{key} = {value}" for key, value in source.options.items()) or "no options"
     fields["graph"] = f"{graph or '?'} in addition to the features; least memory {memory or '?'}"
     counts = [(name, format_count(n)) for name, n in (*source.nodes.items(), *source.edges.items())]

@@ -23,7 +23,7 @@ def dataset_page(family: Sequence[DatasetSpec], jobs: Path) -> str:
     last = family[-1]
     text: list[str] = [
         f"# {last.title}",
-        f"From <{last.home}>; licence: {last.licence}. Cite: {last.citation}.",
+        f"From <{last.home}>; license: {last.license}. Cite: {last.citation}.",
         f"Labels: {last.labels} Splits: {last.splits}",
         "## Sizes",
         *_table(("dataset", "nodes", "edges", "files", "graph made of it", "least memory"), map(_sizes, family)),

@@ -40,8 +40,8 @@ def train(options: argparse.Namespace, device: str) -> None:
         test = layout.pyg_loader("test", batch_size=256, drop_last=True, **common)
         model = GraphSAGE(layout.feature_dim(layout.node_types[0]), 64, 2, layout.num_classes()).to(device)
         model = DistributedDataParallel(model)
-        optimiser = torch.optim.Adam(model.parameters(), 0.005)
-        parts = {"model": model.module, "optimiser": optimiser, "seeds": seeds}
+        optimizer = torch.optim.Adam(model.parameters(), 0.005)
+        parts = {"model": model.module, "optimizer": optimizer, "seeds": seeds}
         if options.checkpoint and options.checkpoint.exists():
             for name, state in torch.load(options.checkpoint, map_location=device).items():
                 parts[name].load_state_dict(state)
@@ -49,9 +49,9 @@ def train(options: argparse.Namespace, device: str) -> None:
             for batch in seeds:  # after a checkpoint the rest of its epoch
                 out = model(batch.x.float(), batch.edge_index)[: batch.batch_size]
                 loss = F.cross_entropy(out, batch.y[: batch.batch_size], ignore_index=-1)
-                optimiser.zero_grad()
+                optimizer.zero_grad()
                 loss.backward()
-                optimiser.step()
+                optimizer.step()
                 if options.checkpoint and dist.get_rank() == 0 and seeds.state_dict()["batches"] % options.every == 0:
                     save(options.checkpoint, parts)
             dist.all_reduce(mean := loss.detach() / dist.get_world_size())

@@ -115,7 +115,7 @@ def train_three(layout: Path, epochs: int) -> dict[str, dict[str, Any]]:
     """The same training from the tiers and from memory, and an MLP for comparison."""
     options: dict[str, Any] = {"epochs": epochs, "fanouts": FANOUTS, "batch_size": BATCH_SIZE, "seed": SEED}
     runs = {
-        "MLP, no neighbours": {"source": "tiers", "model": "mlp"},  # first: it pays for what torch loads once
+        "MLP, no neighbors": {"source": "tiers", "model": "mlp"},  # first: it pays for what torch loads once
         "GraphSAGE from the tiers": {"source": "tiers"},
         "GraphSAGE from memory": {"source": "memory"},
     }

@@ -36,14 +36,14 @@ if __name__ == "__main__":
         train = layout.dgl_loader("train", batch_size=256, **common)
         test = layout.dgl_loader("test", batch_size=1024, shuffle=False, **common)
         model = SAGE(layout.feature_dim(layout.node_types[0]), 64, layout.num_classes()).to(options.device)
-        optimiser = torch.optim.Adam(model.parameters(), 0.005)
+        optimizer = torch.optim.Adam(model.parameters(), 0.005)
         for epoch in range(options.epochs):
             for _, _, blocks in train:
                 scores = model(blocks, blocks[0].srcdata["feat"].float())
                 loss = F.cross_entropy(scores, blocks[-1].dstdata["label"], ignore_index=-1)
-                optimiser.zero_grad()
+                optimizer.zero_grad()
                 loss.backward()
-                optimiser.step()
+                optimizer.step()
             print(f"epoch {epoch}: last loss {loss.item():.6f}")
         with torch.no_grad():
             right = [model(b, b[0].srcdata["feat"].float()).argmax(-1) == b[-1].dstdata["label"] for _, _, b in test]

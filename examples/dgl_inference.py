@@ -36,14 +36,14 @@ if __name__ == "__main__":
     torch.manual_seed(0)
     with tiering.open(options.layout) as layout:
         model = SAGE(layout.num_features, 64, layout.num_classes)
-        optimiser = torch.optim.Adam(model.parameters(), 0.005)
+        optimizer = torch.optim.Adam(model.parameters(), 0.005)
         for epoch in range(options.epochs):
             for _, _, blocks in layout.dgl_loader("train", fanouts=[10, 10], batch_size=256, seed=epoch):
                 labels = blocks[-1].dstdata["label"]
                 loss = F.cross_entropy(model(blocks, blocks[0].srcdata["feat"].float()), labels, ignore_index=-1)
-                optimiser.zero_grad()
+                optimizer.zero_grad()
                 loss.backward()
-                optimiser.step()
+                optimizer.step()
             print(f"epoch {epoch}: last loss {loss.item():.6f}")
         model.eval()
         scores = layout.dgl_inference(model.convs, options.out, memory=options.memory)

@@ -44,14 +44,14 @@ if __name__ == "__main__":
         train, test = (layout.dgl_loader(split, batch_size=256, **common) for split in ("train", "test"))
         target = train.node_type
         model = RGCN(layout, 32, layout.num_classes(target)).to(options.device)
-        optimiser = torch.optim.Adam(model.parameters(), 0.005)
+        optimizer = torch.optim.Adam(model.parameters(), 0.005)
         for epoch in range(options.epochs):
             for _, _, blocks in train:
                 labels = blocks[-1].dstnodes[target].data["label"]
                 loss = F.cross_entropy(model(blocks, target), labels, ignore_index=-1)
-                optimiser.zero_grad()
+                optimizer.zero_grad()
                 loss.backward()
-                optimiser.step()
+                optimizer.step()
             print(f"epoch {epoch}: last loss {loss.item():.6f}")
         with torch.no_grad():
             right = [model(b, target).argmax(-1) == b[-1].dstnodes[target].data["label"] for _, _, b in test]

@@ -42,13 +42,13 @@ if __name__ == "__main__":
         train = layout.pyg_link_loader([10, 5], edge_label_index=links[:, :cut], **common)
         test = layout.pyg_link_loader([10, 5], edge_label_index=links[:, cut:], **common)
         model = GraphSAGE(layout.feature_dim(layout.node_types[0]), 64, 2, 64).to(options.device)
-        optimiser = torch.optim.Adam(model.parameters(), 0.003)
+        optimizer = torch.optim.Adam(model.parameters(), 0.003)
         for epoch in range(options.epochs):
             for batch in train:
                 loss = F.binary_cross_entropy_with_logits(scores(model, batch), batch.edge_label)
-                optimiser.zero_grad()
+                optimizer.zero_grad()
                 loss.backward()
-                optimiser.step()
+                optimizer.step()
             print(f"epoch {epoch}: last loss {loss.item():.6f}")
         with torch.no_grad():
             judged = [(scores(model, batch), batch.edge_label == 1) for batch in test]

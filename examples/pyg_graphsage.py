@@ -9,7 +9,7 @@ from torch_geometric.nn import GraphSAGE
 import tiering
 
 
-def train(model, optimiser, loader):
+def train(model, optimizer, loader):
     """One epoch; the mean loss of the seeds."""
     model.train()
     total = seeds = 0
@@ -17,16 +17,16 @@ def train(model, optimiser, loader):
         out = model(batch.x.float(), batch.edge_index, num_sampled_nodes_per_hop=batch.num_sampled_nodes,
                     num_sampled_edges_per_hop=batch.num_sampled_edges)  # fmt: skip
         loss = F.cross_entropy(out[: batch.batch_size], batch.y[: batch.batch_size], ignore_index=-1)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
         total, seeds = total + loss.item() * batch.batch_size, seeds + batch.batch_size
     return total / seeds
 
 
 @torch.no_grad()
 def accuracy(model, loader):
-    """Share of the seeds that are classified as labelled."""
+    """Share of the seeds that are classified as labeled."""
     model.eval()
     right = [(model(batch.x.float(), batch.edge_index).argmax(-1) == batch.y)[: batch.batch_size] for batch in loader]
     return torch.cat(right).float().mean().item()
@@ -43,10 +43,10 @@ def main():
     with tiering.open(options.layout) as layout:
         common = {"num_neighbors": [10, 10], "device": options.device, "features": options.features}
         model = GraphSAGE(layout.feature_dim(layout.node_types[0]), 64, 2, layout.num_classes()).to(options.device)
-        optimiser = torch.optim.Adam(model.parameters(), 0.005)
+        optimizer = torch.optim.Adam(model.parameters(), 0.005)
         loader = layout.pyg_loader("train", batch_size=256, **common)
         for epoch in range(options.epochs):
-            print(f"epoch {epoch}: loss {train(model, optimiser, loader):.6f}")
+            print(f"epoch {epoch}: loss {train(model, optimizer, loader):.6f}")
         test = layout.pyg_loader("test", batch_size=1024, shuffle=False, **common)
         print(f"test accuracy {accuracy(model, test):.4f}")
 

@@ -16,7 +16,7 @@ for name, default in (("features", "tiers"), ("device", "cpu"), ("epochs", 3)):
 
 
 class HGT(nn.Module):
-    """Two layers of attention; a type without features starts from one learnt vector."""
+    """Two layers of attention; a type without features starts from one learned vector."""
 
     def __init__(self, layout, hidden, classes):
         super().__init__()
@@ -45,14 +45,14 @@ if __name__ == "__main__":
         train, test = (layout.pyg_loader(split, batch_size=256, **common) for split in ("train", "test"))
         target = train.node_type
         model = HGT(layout, 32, layout.num_classes(target)).to(options.device)
-        optimiser = torch.optim.Adam(model.parameters(), 0.01)
+        optimizer = torch.optim.Adam(model.parameters(), 0.01)
         for epoch in range(options.epochs):
             for batch in train:
                 size = batch[target].batch_size
                 loss = F.cross_entropy(model(batch, target)[:size], batch[target].y[:size], ignore_index=-1)
-                optimiser.zero_grad()
+                optimizer.zero_grad()
                 loss.backward()
-                optimiser.step()
+                optimizer.step()
             print(f"epoch {epoch}: last loss {loss.item():.6f}")
         with torch.no_grad():
             right = [(model(b, target).argmax(-1) == b[target].y)[: b[target].batch_size] for b in test]

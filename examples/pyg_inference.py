@@ -22,15 +22,15 @@ parser.add_argument("--epochs", type=int, default=3)
 def train(model, loader, epochs):
     """Train, and print the mean loss of each epoch."""
     model.train()
-    optimiser = torch.optim.Adam(model.parameters(), 0.005)
+    optimizer = torch.optim.Adam(model.parameters(), 0.005)
     for epoch in range(epochs):
         losses = []
         for batch in loader:
             out = model(batch.x.float(), batch.edge_index)[: batch.batch_size]
             loss = F.cross_entropy(out, batch.y[: batch.batch_size], ignore_index=-1)
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             loss.backward()
-            optimiser.step()
+            optimizer.step()
             losses.append(loss.item())
         print(f"epoch {epoch}: loss {sum(losses) / len(losses):.6f}")
 

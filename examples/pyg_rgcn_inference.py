@@ -44,15 +44,15 @@ if __name__ == "__main__":
         loader = layout.pyg_loader("train", [8, 4], batch_size=256)
         target = loader.node_type
         model = Model(layout, 32, layout.num_classes(target))
-        optimiser = torch.optim.Adam(model.parameters(), 0.005)
+        optimizer = torch.optim.Adam(model.parameters(), 0.005)
         for epoch in range(options.epochs):
             for batch in loader:
                 size = batch[target].batch_size
                 out = model(batch.x_dict, batch.edge_index_dict, target)[:size]
                 loss = F.cross_entropy(out, batch[target].y[:size], ignore_index=-1)
-                optimiser.zero_grad()
+                optimizer.zero_grad()
                 loss.backward()
-                optimiser.step()
+                optimizer.step()
             print(f"epoch {epoch}: last loss {loss.item():.6f}")
         model.eval()
 

@@ -3,7 +3,7 @@
     python examples/train_graphsage.py LAYOUT --epochs 5 --fanouts 10,10
 
 ``--source memory`` reads all features into memory first: batches are the same, and with the same seed so is the
-accuracy. ``--model mlp`` leaves the graph out, to see what the neighbours are worth. Heterogeneous layouts work: one
+accuracy. ``--model mlp`` leaves the graph out, to see what the neighbors are worth. Heterogeneous layouts work: one
 linear map per relation, summed; a node type without features is given one learned vector. ``--device cuda`` samples,
 gathers and trains on a GPU: the batches are the same again.
 """
@@ -66,7 +66,7 @@ class SageLayer(nn.Module):
     def __init__(self, widths: Mapping[str, int], relations: Sequence[Relation], out: int) -> None:
         super().__init__()
         self.own = nn.ModuleDict({node_type: nn.Linear(width, out) for node_type, width in widths.items()})
-        self.neighbour = nn.ModuleDict({":".join(r): nn.Linear(widths[r[0]], out, bias=False) for r in relations})
+        self.neighbor = nn.ModuleDict({":".join(r): nn.Linear(widths[r[0]], out, bias=False) for r in relations})
 
     def forward(self, x: Mapping[str, Tensor], block: Block) -> dict[str, Tensor]:
         out = {t: self.own[t](x[t][: block.num_dst[t]]) for t in x}
@@ -74,7 +74,7 @@ class SageLayer(nn.Module):
             if edges.shape[1] == 0:
                 continue
             src_type, _, dst_type = relation
-            rows = self.neighbour[":".join(relation)](x[src_type][: block.num_src[src_type]])
+            rows = self.neighbor[":".join(relation)](x[src_type][: block.num_src[src_type]])
             out[dst_type] = out[dst_type] + mean_over_edges(
                 rows, edges, block.num_dst[dst_type], block.edge_weight.get(relation)
             )
@@ -154,16 +154,16 @@ def train_epoch(
 
 @torch.no_grad()
 def accuracy(model: nn.Module, loader: Loader) -> float:
-    """Share of labelled seeds whose class is found. Epoch 0 every time: the same neighbours are drawn."""
+    """Share of labeled seeds whose class is found. Epoch 0 every time: the same neighbors are drawn."""
     model.eval()
-    right = labelled = 0
+    right = labeled = 0
     for batch in loader.epoch(0):
         if batch.y is None:
             continue
         found, known = model(batch).argmax(1), batch.y >= 0
         right += int(torch.sum(found[known] == batch.y[known]))
-        labelled += int(torch.sum(known))
-    return right / max(1, labelled)
+        labeled += int(torch.sum(known))
+    return right / max(1, labeled)
 
 
 def train(

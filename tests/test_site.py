@@ -140,11 +140,11 @@ def test_pages_are_no_wider_than_the_window_and_turn_dark(page, expect):
         page.goto(urljoin(page.url, f"/{name}.html"))
         wide = page.evaluate("document.documentElement.scrollWidth")
         assert wide <= 1400, f"{name} is {wide} wide"
-    colour = "getComputedStyle(document.body).backgroundColor"
-    light = page.evaluate(colour)
+    color = "getComputedStyle(document.body).backgroundColor"
+    light = page.evaluate(color)
     page.locator("label.md-header__button[title=Dark]").click()
     expect(page.locator("body")).to_have_attribute("data-md-color-scheme", "slate")
-    assert page.evaluate(colour) != light
+    assert page.evaluate(color) != light
 
 
 # Faults of a page as a browser shows it: buttons over the code that they copy, words of tables on two lines.

@@ -73,3 +73,25 @@ def test_names_that_are_gone_stay_away(nodes: list[tuple[str, ast.AST]]) -> None
     defined = {(path, node.lineno, name_of(node)) for path, node in nodes if isinstance(node, kinds)}
     defined |= {(path, 1, Path(path).stem) for path, _ in nodes}
     assert sorted(f"{path}:{line}: {name}" for path, line, name in defined if NAMES.fullmatch(name)) == []
+
+
+BRITISH = re.compile(
+    r"neighbour|label(led|ling)\b|optimis|quantis|colour|licence|modelled|\bspelt\b|initialis|recognis|behaviour",
+    re.IGNORECASE,
+)
+KEPT = re.compile(r"neighbour_seconds|num[-_](labelled|neighbours)|quantised-rows|--colour|unlabell\?ed")
+"""Names on disk, options, pages; the words that tests of unknown options use."""
+
+
+def test_american_spelling(repository: Path) -> None:
+    suffixes = {".py", ".md", ".hpp", ".cpp", ".cu", ".cuh", ".toml", ".yml", ".cmake"}
+    folders = ("tiering", "cli", "ext", "benchmarks", "docs", "data_specs", "examples", "tests")
+    paths = [path for folder in folders for path in (repository / folder).rglob("*") if "third_party" not in path.parts]
+    paths = [p for p in (*paths, *repository.glob("*.md")) if p.suffix in suffixes and p != Path(__file__).resolve()]
+    assert len(paths) > 500
+    assert [
+        f"{path.relative_to(repository)}:{number}: {found.group()}"
+        for path in paths
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        for found in BRITISH.finditer(KEPT.sub("", line))
+    ] == []

@@ -68,7 +68,7 @@ class TorchSampler:
 
 
 class ReferenceSampler(TorchSampler):
-    """`TorchSampler` whose neighbours are drawn by the reference kernels: random keys, sorted list by list.
+    """`TorchSampler` whose neighbors are drawn by the reference kernels: random keys, sorted list by list.
 
     They read the lists where they lie: ``indptr`` (int64) and ``indices`` at two addresses, in the memory of the GPU or
     pinned in that of the host.
@@ -95,18 +95,18 @@ def sampled_edges(sampler: TorchSampler, batches: Sequence[Tensor]) -> int:
 
 
 def wrong_draw(csc: tuple[Ids, Ids], nodes: Ids, fanout: int, sources: Ids, destinations: Ids) -> str:
-    """Return the error in neighbours drawn without replacement; empty if there is none.
+    """Return the error in neighbors drawn without replacement; empty if there is none.
 
     Every node gets as many as its list has, `fanout` at most; each of them as often as it stands in the list at most.
     """
     indptr, indices = csc
     for k, node in enumerate(nodes):
         drawn = sources[destinations == k]
-        neighbours = indices[indptr[node] : indptr[node + 1]]
-        if drawn.size != min(fanout, neighbours.size):
-            return f"node {node}: expected {min(fanout, neighbours.size)} neighbours, found {drawn.size}"
-        known, most = np.unique(neighbours, return_counts=True)
+        neighbors = indices[indptr[node] : indptr[node + 1]]
+        if drawn.size != min(fanout, neighbors.size):
+            return f"node {node}: expected {min(fanout, neighbors.size)} neighbors, found {drawn.size}"
+        known, most = np.unique(neighbors, return_counts=True)
         found, often = np.unique(drawn, return_counts=True)
         if not np.isin(found, known).all() or (often > most[np.searchsorted(known, found)]).any():
-            return f"node {node}: a neighbour that its list does not have, or has less often"
+            return f"node {node}: a neighbor that its list does not have, or has less often"
     return ""

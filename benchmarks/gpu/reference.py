@@ -101,7 +101,7 @@ class Reference:
     def draw(
         self, indptr: int, indices: int, id_bytes: int, nodes: Tensor, fanout: int, seed: int, stream: int
     ) -> tuple[Tensor, Tensor]:
-        """Return up to `fanout` neighbours of each node, no edge twice: ids of the sources, places of the destinations.
+        """Return up to `fanout` neighbors of each node, no edge twice: ids of the sources, places of the destinations.
 
         `indptr` and `indices`: addresses of an int64 array and of one of 4 or 8 bytes an id. What is allocated comes
         from torch, on its current stream, which is `stream`.

@@ -1,4 +1,4 @@
-"""Neighbour sampling by the GPU with a part of the lists in its memory, against our CPU sampler and others on the GPU.
+"""Neighbor sampling by the GPU with a part of the lists in its memory, against our CPU sampler and others on the GPU.
 
 The GPU's batches are those of our CPU sampler, bit for bit, which is looked at before anything is timed. The sampler in
 torch draws the same number of edges; its graph lies in the memory of the GPU whole. That of the reference kernels does

@@ -122,7 +122,7 @@ def gigabytes(nbytes: float, seconds: float) -> float:
 
 
 def empty_rows(device: Device, rows: int, row_bytes: int) -> Tensor:
-    """Return the rows of float32 in the memory of the GPU, uninitialised."""
+    """Return the rows of float32 in the memory of the GPU, uninitialized."""
     return device.empty((rows, row_bytes // 4), torch.float32)
 
 

@@ -1,4 +1,4 @@
-"""DUCATI (Zhang et al., SIGMOD'23), as the survey shows it: one memory for neighbour lists and feature rows."""
+"""DUCATI (Zhang et al., SIGMOD'23), as the survey shows it: one memory for neighbor lists and feature rows."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from benchmarks.papers.inputs import Inputs
 from tiering.evaluation.figures import open_figure
 
 OURS, PAPER = "ours", "paper"
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _MARKERS, _DASHES = "os^Dv>X", ("-", "--", "-.", ":", (0, (7, 3)), (0, (4, 1, 1, 1)), "-")
 _PANEL, _WIDEST = (3.0, 2.7), 4
 """Inches of a panel, and panels side by side at most."""
@@ -164,12 +164,12 @@ def _set_ticks(axis: Any) -> None:
 def _draw_lines(axes: Any, panel: Panel, styles: Mapping[str, int]) -> None:
     for line in panel.lines:
         number = styles.get(line.name)
-        colour = "0.5" if number is None else _COLOURS[number % len(_COLOURS)]
+        color = "0.5" if number is None else _COLORS[number % len(_COLORS)]
         if line.origin == PAPER:
-            look: dict[str, Any] = {"color": colour, "linestyle": "none", "marker": "*", "markersize": 13, "zorder": 5}
+            look: dict[str, Any] = {"color": color, "linestyle": "none", "marker": "*", "markersize": 13, "zorder": 5}
             look |= {"markeredgecolor": "black", "markeredgewidth": 0.7}
         else:
-            look = {"color": colour, "linestyle": _DASHES[(number or 0) % len(_DASHES)], "linewidth": 1.6}
+            look = {"color": color, "linestyle": _DASHES[(number or 0) % len(_DASHES)], "linewidth": 1.6}
             look |= {"marker": _MARKERS[(number or 0) % len(_MARKERS)], "markersize": 5}
             look["markevery"] = max(1, len(line.x) // 8)
         axes.plot(line.x, line.y, label=_label(line), **look)
@@ -181,10 +181,10 @@ def _draw_bars(axes: Any, panel: Panel, styles: Mapping[str, int]) -> None:
     for at, line in enumerate(panel.lines):
         where = np.array([places.index(str(value)) for value in line.x]) + (at - (len(panel.lines) - 1) / 2) * width
         number = styles.get(line.name)
-        colour = "0.5" if number is None else _COLOURS[number % len(_COLOURS)]
-        look: dict[str, Any] = {"color": colour}
+        color = "0.5" if number is None else _COLORS[number % len(_COLORS)]
+        look: dict[str, Any] = {"color": color}
         if line.origin == PAPER:
-            look = {"color": "white", "edgecolor": colour, "hatch": "////", "linewidth": 1.0}
+            look = {"color": "white", "edgecolor": color, "hatch": "////", "linewidth": 1.0}
         axes.bar(where, line.y, width * 0.92, label=_label(line), **look)
     long = max(map(len, places)) > 6 and len(places) > 3
     axes.set_xticks(range(len(places)), places)

@@ -61,7 +61,7 @@ def reads_in_flight(image: Path, counts: Sequence[int], seconds: float) -> list[
 
 
 def figure_8(inputs: Inputs) -> Figure:
-    """Return reads per second by reads in flight: this disk's, measured and modelled, and the paper's drives."""
+    """Return reads per second by reads in flight: this disk's, measured and modeled, and the paper's drives."""
     image, nbytes = inputs.work / "image", _SMALL_IMAGE if inputs.small else _IMAGE
     with image.open("w+b") as file:
         file.truncate(nbytes)
@@ -71,10 +71,10 @@ def figure_8(inputs: Inputs) -> Figure:
     rates = reads_in_flight(image, counts, inputs.seconds / 2)
     image.unlink()
     model = SubmissionModel(speed.reads_per_second, speed.latency or 1 / speed.reads_per_second)
-    modelled = [model.share(count) * speed.reads_per_second for count in counts]
+    modeled = [model.share(count) * speed.reads_per_second for count in counts]
     ours = Panel(
         "this disk", "reads in flight", "reads/s",
-        [Line("measured", counts, rates), Line("equations 2, 3", counts, modelled)], log="xy",
+        [Line("measured", counts, rates), Line("equations 2, 3", counts, modeled)], log="xy",
     )  # fmt: skip
     drives = {
         name: SubmissionModel(*drive, startup=STARTUP, termination=TERMINATION)
@@ -83,14 +83,14 @@ def figure_8(inputs: Inputs) -> Figure:
     lines = [Line(name, counts, [100 * drive.share(n) for n in counts]) for name, drive in drives.items()]
     lines.append(Line("Optane at 95 %", list(AT_95.values()), [95.0, 95.0], PAPER))
     theirs = Panel("the paper's drives, by the equations", "reads in flight", "% of the peak", lines, log="x")
-    within = max(max(a / b, b / a) for a, b in zip(rates, modelled, strict=True))
+    within = max(max(a / b, b / a) for a, b in zip(rates, modeled, strict=True))
     claims = [
         ("reads in flight for 95 % of an Optane SSD, by the equations", f"{AT_95['model']:,}",
          f"{drives['Optane'].reads(0.95):,}"),
         ("reads in flight for 95 % of the peak, measured", f"{AT_95['measured']:,} (Optane)",
          _reached(counts, rates, 0.95 * max(rates))),
         ("by the equations for this disk", "-", f"{model.reads(0.95):,}"),
-        ("measured and modelled rates are apart by a factor of at most", "-", f"{within:.1f}"),
+        ("measured and modeled rates are apart by a factor of at most", "-", f"{within:.1f}"),
     ]  # fmt: skip
     setting = f"Random reads of a file of {nbytes >> 20:,} MiB on this machine's disk: {speed}."
     return Figure("Reads in flight (figure 8, equations 2 and 3)", setting, [ours, theirs], claims)
@@ -123,7 +123,7 @@ def figure_9(inputs: Inputs) -> Figure:
     ]
     panel = Panel("two Optane SSDs", "batch size", "GB/s", lines)
     setting = (
-        f"Modelled: rows of batches of {sample.label} at fanouts 5,5 read by the equations with the paper's figures of "
+        f"Modeled: rows of batches of {sample.label} at fanouts 5,5 read by the equations with the paper's figures of "
         f"the drives; merged until 95 % of the peak, {enough:,} reads. Seed 0."
     )
     return Figure("Merging batches (figure 9)", setting, [panel], claims)
@@ -191,7 +191,7 @@ def figure_10(inputs: Inputs) -> Figure:
     speeds.append(Line("IGB-Full", list(BUFFERED), list(BUFFERED.values()), PAPER))
     panels = [
         Panel("reads redirected to the CPU buffer", "buffer, % of the rows", "% of the reads", redirected),
-        Panel("aggregation, modelled", "buffer, % of the rows", "GB/s", speeds),
+        Panel("aggregation, modeled", "buffer, % of the rows", "GB/s", speeds),
     ]
     setting = (
         f"Fanouts 10,5,5, batches of 64, seed 0, {_BATCHES} batches of which a third fills the GPU's cache of "
@@ -225,10 +225,10 @@ def figure_11(inputs: Inputs) -> Figure:
 
 
 def figure_15(inputs: Inputs) -> Figure:
-    """Return the reads of an SSD by BaM's cache and by GIDS, for neighbour sampling and LADIES."""
+    """Return the reads of an SSD by BaM's cache and by GIDS, for neighbor sampling and LADIES."""
     sample, names = inputs.sample("rmat"), ("BaM", "GIDS")
     samplers = {
-        "neighbour": SamplingOptions(FANOUTS, batch_size=64),
+        "neighbor": SamplingOptions(FANOUTS, batch_size=64),
         "LADIES": SamplingOptions([512, 512, 512], batch_size=64, sampler="ladies"),
     }
     left: dict[str, list[float]] = {name: [] for name in names}

@@ -74,7 +74,7 @@ def figure_16(inputs: Inputs) -> Figure:
         for local in (False, True)
     ]  # fmt: skip
     setting = (
-        "10 % of the rows cached; hops: fanouts 15,10,5, walks: 5 neighbours of 4 walks of 3 steps, three times; "
+        "10 % of the rows cached; hops: fanouts 15,10,5, walks: 5 neighbors of 4 walks of 3 steps, three times; "
         f"batches of 256 (32 on the small graphs), seed 0, judged on three unseen epochs; {'; '.join(about)}."
     )
     return Figure("Caching policies by sampler and graph (figure 16)", setting, panels, side_by_side(*claims))

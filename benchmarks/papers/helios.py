@@ -144,7 +144,7 @@ def figure_8(inputs: Inputs) -> Figure:
     ]  # fmt: skip
     setting = (
         f"{sample.label}; counted: {_BATCHES} batches of 256, fanouts 25,10, of another seed than `presample`'s, "
-        "rows of 4 KiB on SSDs in turn; modelled: six SSDs are as fast as the link, as in figure 7 of the paper, and a "
+        "rows of 4 KiB on SSDs in turn; modeled: six SSDs are as fast as the link, as in figure 7 of the paper, and a "
         "batch takes as long as its busiest SSD or the link."
     )
     return Figure("SSDs, with and without host memory (figure 8)", setting, panels, claims)

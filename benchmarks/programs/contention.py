@@ -32,7 +32,7 @@ from tiering.sampling import SamplingOptions, make_sampler
 sys.path.append(str(Path(__file__).parents[2]))
 from benchmarks.cache_policies import Future, belady
 
-_NEIGHBOURS, _FEATURES = 6 / 32, 24 / 32
+_NEIGHBORS, _FEATURES = 6 / 32, 24 / 32
 """Ginex's fractions of the memory (GNNDrive, section 5)."""
 _FILL = 0.4
 """Share of the seconds that fills the memory and is not counted."""
@@ -110,7 +110,7 @@ def lock_prefix(array: np.ndarray[Any, Any], nbytes: int) -> None:
 def run_ginex(options: dict[str, Any], extract: bool) -> dict[str, float]:
     """Sample and store a superbatch, plan its cache by Belady's policy, then read what each batch misses by threads."""
     graph, dim, nodes = Graph.open(options["reordered"]), options["dim"], options["nodes"]
-    lock_prefix(graph.csc()[1], int(_NEIGHBOURS * options["memory"]))
+    lock_prefix(graph.csc()[1], int(_NEIGHBORS * options["memory"]))
     order = graph.order.new_to_old(graph.node_types[0])[:]
     slots = min(nodes, int(_FEATURES * options["memory"] / (4 * dim)))
     cache = np.ones((slots, dim), np.float32) if extract else None

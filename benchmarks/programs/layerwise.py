@@ -31,7 +31,7 @@ class Sage(torch.nn.Module):
 
     def __init__(self, dim: int, width: int, form: str, act: bool) -> None:
         super().__init__()
-        self.neighbours, self.own = torch.nn.Linear(dim, width), torch.nn.Linear(dim, width, bias=False)
+        self.neighbors, self.own = torch.nn.Linear(dim, width), torch.nn.Linear(dim, width, bias=False)
         self._form, self._act = form, act
 
     def forward(self, block: InferenceBlock, x: torch.Tensor) -> torch.Tensor:
@@ -42,7 +42,7 @@ class Sage(torch.nn.Module):
             src, dst = block.edge_index
             mean = torch.zeros(block.num_dst, x.shape[1]).index_add_(0, dst, x[src])
             mean /= torch.bincount(dst, minlength=block.num_dst).clamp_(min=1)[:, None]
-        out: torch.Tensor = self.neighbours(mean) + self.own(x[: block.num_dst])
+        out: torch.Tensor = self.neighbors(mean) + self.own(x[: block.num_dst])
         return out.relu() if self._act else out
 
 

@@ -79,7 +79,7 @@ def _dgl_samplers(task: dict[str, Any], arrays: dict[str, Any]) -> tuple[list[An
 
         return [by_walks] * task["threads"], f"dgl {dgl.__version__} RandomWalkNeighborSampler"
 
-    class Neighbours:
+    class Neighbors:
         def __init__(self) -> None:
             prob = "weight" if "weights" in arrays else None
             self.sampler = dgl.dataloading.NeighborSampler(
@@ -90,7 +90,7 @@ def _dgl_samplers(task: dict[str, Any], arrays: dict[str, Any]) -> tuple[list[An
         def __call__(self, seeds: Any) -> int:
             return sum(int(block.num_edges()) for block in self.sampler.sample_blocks(graph, seeds)[2])
 
-    samplers = [Neighbours() for _ in range(task["threads"])]
+    samplers = [Neighbors() for _ in range(task["threads"])]
     how = "fused" if samplers[0].sampler.mapping else "not fused"
     return samplers, f"dgl {dgl.__version__} NeighborSampler ({how})"
 

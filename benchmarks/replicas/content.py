@@ -29,7 +29,7 @@ from tiering.datasets.specs import DatasetSpec, SpecFile, relation_of
 
 SPLITS = ("train", "val", "test")
 SHARES = (0.6, 0.2, 0.2)
-"""Fractions of the labelled nodes, where the dataset's own numbers are not known."""
+"""Fractions of the labeled nodes, where the dataset's own numbers are not known."""
 
 
 @dataclass
@@ -71,19 +71,19 @@ class Content:
 
     def split_sizes(self, node_type: str) -> list[int]:
         """Return the nodes in train, val, test."""
-        about, labelled = self.source.about, self.labelled(node_type)
+        about, labeled = self.source.about, self.labeled(node_type)
         sizes, left = [], self.source.nodes[node_type]
         for name, share in zip(SPLITS, SHARES, strict=True):
-            sizes.append(min(left, about.get(name, int(labelled * share))))  # scaled counts were rounded one by one
+            sizes.append(min(left, about.get(name, int(labeled * share))))  # scaled counts were rounded one by one
             left -= sizes[-1]
         return sizes
 
-    def labelled(self, node_type: str) -> int:
+    def labeled(self, node_type: str) -> int:
         """Return the nodes that have a label."""
-        return self.source.about.get("labelled", self.source.nodes[node_type])
+        return self.source.about.get("labeled", self.source.nodes[node_type])
 
     def _chosen(self, node_type: str) -> KeyedPermutation:
-        """Return the order with the labelled nodes first, those of train before the others."""
+        """Return the order with the labeled nodes first, those of train before the others."""
         return KeyedPermutation(self.source.nodes[node_type], (self.seed, 3))
 
     def _features(self, population: Population, dim: int) -> Iterator[npt.NDArray[Any]]:
@@ -91,12 +91,12 @@ class Content:
             yield population.features(block, rows, dim, SIGNAL)
 
     def _labels(self, node_type: str, rows: int, may_lack: bool) -> Iterator[npt.NDArray[Any]]:
-        population, order, labelled = self.populations[node_type], self._chosen(node_type), self.labelled(node_type)
+        population, order, labeled = self.populations[node_type], self._chosen(node_type), self.labeled(node_type)
         for part in chunks(rows, EDGE_BLOCK):
             ids = np.arange(part.start, part.stop)
             labels = population.community_of_ids(ids).astype(np.float64)
-            if may_lack and labelled < population.size:
-                labels[order.forward(ids, inverse=True) >= labelled] = np.nan
+            if may_lack and labeled < population.size:
+                labels[order.forward(ids, inverse=True) >= labeled] = np.nan
             yield labels
 
     def _edge_array(self, file: SpecFile, dtype: str) -> Array:

@@ -28,7 +28,7 @@ void tiering::bind::expect_target(const TieredTable& table, std::span<const int6
 
 namespace {
 
-constexpr int64_t kMaxRead = 64 << 10;  // reads of neighbouring pages are merged up to this
+constexpr int64_t kMaxRead = 64 << 10;  // reads of neighboring pages are merged up to this
 constexpr int64_t kSector = 4096;
 
 std::unique_ptr<SsdReader> open_reader(const std::vector<std::string>& paths, int64_t page_bytes,

@@ -46,13 +46,13 @@ void rename_sources(std::span<std::byte> entries, IdSpan src_old_to_new, int64_t
   tiering::rename_sources(window.out, window.end, {src_old_to_new, first_source, num_src}, threads);
 }
 
-void add_rows(tiering::NumberRows rows, IdSpan nodes, IdSpan neighbours, Matrix<float> total, std::span<int64_t> degree,
+void add_rows(tiering::NumberRows rows, IdSpan nodes, IdSpan neighbors, Matrix<float> total, std::span<int64_t> degree,
               int threads) {
   TIERING_EXPECT(total.columns == rows.dim, "total: expected sums of ", rows.dim, " entries as rows have, found ",
                  total.columns);
   TIERING_EXPECT(static_cast<int64_t>(degree.size()) == total.rows, "degree: expected one for each of ", total.rows,
                  " nodes of total, found ", degree.size());
-  tiering::add_rows(rows, nodes, neighbours, {total.entries.data(), degree.data(), total.rows}, threads);
+  tiering::add_rows(rows, nodes, neighbors, {total.entries.data(), degree.data(), total.rows}, threads);
 }
 
 auto partition(IdSpan keys, Offsets bounds, int threads) {
@@ -79,5 +79,5 @@ void bind_reorder(nb::module_& m) {
   define(m, "scatter_rows", &tiering::scatter_rows, "table"_a, "places"_a, "first"_a, "out"_a, "threads"_a = 1);
   define(m, "gather_rows", &tiering::gather_rows, "table"_a, "ids"_a, "out"_a, "threads"_a = 1);
   define(m, "partition", &partition, "keys"_a, "bounds"_a, "threads"_a = 1);
-  define(m, "add_rows", &add_rows, "rows"_a, "nodes"_a, "neighbours"_a, "total"_a, "degree"_a, "threads"_a = 1);
+  define(m, "add_rows", &add_rows, "rows"_a, "nodes"_a, "neighbors"_a, "total"_a, "degree"_a, "threads"_a = 1);
 }

@@ -19,7 +19,7 @@ THERE += ["typer", "pytest", "pytest-xdist", "hypothesis", "scikit-build-core", 
 NOT_THERE = {"jsonschema", "jsonschema-specifications", "referencing", "rpds-py"}
 FAST = ["-Ccmake.build-type=None", "-Ccmake.define.CMAKE_CXX_FLAGS=-O0", "-Ccmake.define.CMAKE_CUDA_FLAGS=-O0"]
 FAST += ["-Ccmake.define.CMAKE_CUDA_ARCHITECTURES=80-real"]
-OTHER_SCRIPTS = ["2-check", "3-gather", "4-sampling", "5-epochs", "6-initialised"]
+OTHER_SCRIPTS = ["2-check", "3-gather", "4-sampling", "5-epochs", "6-initialized"]
 
 
 def with_needs(names: list[str]) -> dict[str, metadata.Distribution]:
@@ -91,7 +91,7 @@ def results(bundle: Path, name: str) -> dict[str, str]:
 @pytest.mark.long
 @pytest.mark.parametrize("cuda", ["OFF", "ON"])
 def test_up_to_the_first_call_of_cuda(bundle, run, cuda):
-    """Really built, without optimisation; with CUDA, whose kernels `make cuda` compiles in every run, it takes twice as
+    """Really built, without optimization; with CUDA, whose kernels `make cuda` compiles in every run, it takes twice as
     long.
     """
     if cuda == "ON" and shutil.which("nvcc") is None:

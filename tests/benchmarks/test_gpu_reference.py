@@ -24,9 +24,9 @@ def test_wrong_draws_are_found():
         return wrong_draw(csc, nodes, 2, np.array(sources), np.array(destinations))
 
     assert wrong(*right) == ""
-    assert "node 0: expected 2 neighbours, found 1" in wrong([5, 1, 2], [0, 1, 1])
-    assert "node 1: a neighbour that its list does not have" in wrong([5, 5, 1, 1], right[1])
-    assert "node 1: a neighbour that its list does not have" in wrong([5, 5, 1, 9], right[1])
+    assert "node 0: expected 2 neighbors, found 1" in wrong([5, 1, 2], [0, 1, 1])
+    assert "node 1: a neighbor that its list does not have" in wrong([5, 5, 1, 1], right[1])
+    assert "node 1: a neighbor that its list does not have" in wrong([5, 5, 1, 9], right[1])
 
 
 def test_what_the_compiler_says_is_said(tmp_path):

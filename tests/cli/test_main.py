@@ -223,8 +223,8 @@ def test_errors_name_options_as_the_caller_spells_them(tiering_cli, tmp_path, ti
         ({"scores": tiny_dataset / "node_feat.npy", "method": "vip"}, r"\(--from\)|one score", "`scores`|one score"),
     ):
         words = {"scores": "from"}
-        spelt = [w for n, v in options.items() for w in (f"--{words.get(n, n).replace('_', '-')}", str(v))]
-        assert re.search(flag, tiering_cli("score", graph, "--out", out, *spelt).refused())
+        spelled = [w for n, v in options.items() for w in (f"--{words.get(n, n).replace('_', '-')}", str(v))]
+        assert re.search(flag, tiering_cli("score", graph, "--out", out, *spelled).refused())
         with pytest.raises(InputError if "memory" not in options else BudgetError, match=keyword):
             tiering.score_graph(graph, out, **options)
     with pytest.raises(ExistsError, match="give `force=True` to replace it, or choose another output"):

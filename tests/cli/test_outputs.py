@@ -226,7 +226,7 @@ def test_files_of_a_users_in_an_artifact_stay(tiering_cli, chain):
         (chain / out / "link").unlink()
 
 
-def test_what_is_recognisably_an_artifact_is_replaced(tiering_cli, chain):
+def test_what_is_recognizably_an_artifact_is_replaced(tiering_cli, chain):
     manifest = chain / "graph/manifest.json"
     whole = manifest.read_bytes()
     flipped = bytearray(whole)

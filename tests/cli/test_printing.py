@@ -1,4 +1,4 @@
-"""Names that come from files cannot forge lines or steer the terminal: what no eye can see is spelt out."""
+"""Names that come from files cannot forge lines or steer the terminal: what no eye can see is spelled out."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from sealed import edit_manifest
 from tiering.text.progress import printable
 
 EVIL = "x\ny: sound (manifest)\x1b[2J\x9b1m\u202e\u2028\ud800\r"
-SPELT = r"x\ny: sound (manifest)\x1b[2J\x9b1m\u202e\u2028\ud800\r"
+SPELLED = r"x\ny: sound (manifest)\x1b[2J\x9b1m\u202e\u2028\ud800\r"
 
 
 def test_printable() -> None:
-    assert printable(EVIL) == SPELT
+    assert printable(EVIL) == SPELLED
     assert printable("Übung, 数据, ± 5 % ─") == "Übung, 数据, ± 5 % ─"
 
 
@@ -36,7 +36,7 @@ def test_check(tiering_cli, scores: Path) -> None:
     edit_manifest(scores, lambda document: document["files"].update({EVIL: entry}))
     result = tiering_cli("check", scores)
     sober(result.out + result.err)
-    assert result.code == 1 and SPELT in result.out and len(result.out.splitlines()) == 2
+    assert result.code == 1 and SPELLED in result.out and len(result.out.splitlines()) == 2
     sober(tiering_cli("info", scores).refused(r"\x1b[2J"))
     document = tiering_cli("check", scores, "--json")
     sober(document.out)

@@ -32,7 +32,7 @@ FAULTS = """() => {
     if (box.right > wide) faults.push(`a table beyond the window: ${names(table)}`);
   return faults;
 }"""
-COLOURS = "[getComputedStyle(document.documentElement).color, getComputedStyle(document.querySelector('svg')).fill]"
+COLORS = "[getComputedStyle(document.documentElement).color, getComputedStyle(document.querySelector('svg')).fill]"
 
 
 @pytest.fixture
@@ -56,8 +56,8 @@ def test_figures_are_whole_and_nothing_complains(browser: Any, address: str, wid
             page.goto(address)
             assert page.evaluate(FAULTS) == []
             assert page.get_by_role("img").count() == page.locator("svg").count() == 7
-            shown[scheme] = page.evaluate(COLOURS)
-            assert shown[scheme][0] == shown[scheme][1]  # text of figures has the page's colour
+            shown[scheme] = page.evaluate(COLORS)
+            assert shown[scheme][0] == shown[scheme][1]  # text of figures has the page's color
             page.emulate_media(media="print")
             assert page.evaluate(FAULTS) == []
     assert shown["light"] != shown["dark"]

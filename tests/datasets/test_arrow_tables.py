@@ -153,7 +153,7 @@ def used(table: pa.Table) -> pa.RecordBatchReader:
 
 class Raising:
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        raise OSError("query was cancelled")
+        raise OSError("query was canceled")
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ class Raising:
          "expected columns src: int64 dst: int64, found src: double dst: int64 from row 4 on; cast all rows alike"),
         (lambda: EDGES.slice(0, 0), "pyarrow.Table of node:to:node: expected rows, found none; a reader or cursor"),
         (lambda: used(EDGES), "expected rows, found none; a reader or cursor gives its rows once"),
-        (Raising, "expected an Arrow table, but it raised after 0 rows: query was cancelled; correct"),
+        (Raising, "expected an Arrow table, but it raised after 0 rows: query was canceled; correct"),
         (lambda: EDGES["src"], "pyarrow.ChunkedArray of node:to:node: expected an Arrow table, but it raised"),
         (lambda: pa.table({"src": [0.5], "dst": [1]}), "column src: expected a whole number as id, found '0.5' at row"),
         (lambda: pa.table({"src": pa.array([None], pa.int64()), "dst": [1]}), "1 rows lack an id of an end.*no others"),

@@ -77,7 +77,7 @@ def test_several_sizes(igb_dir: Path) -> None:
     refused("holds 2 datasets", igb_dir.parents[1])
 
 
-def test_splits_are_made_for_the_labelled_type(igb_dir: Path) -> None:
+def test_splits_are_made_for_the_labeled_type(igb_dir: Path) -> None:
     data = open_dataset(igb_dir, split=(0.67, 0.33, 0))
     assert {k: bool(v.splits) for k, v in data.nodes.items()} == {"author": False, "fos": False, "paper": True}
     assert 2 not in np.concatenate(list(data.nodes["paper"].splits.values()))
@@ -88,7 +88,7 @@ def test_splits_are_made_for_the_labelled_type(igb_dir: Path) -> None:
 
 @pytest.fixture
 def headerless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """IGB "full" in miniature: 10 papers x 1024 and labels without header; 7 labelled, 6 of them truly in 2K."""
+    """IGB "full" in miniature: 10 papers x 1024 and labels without header; 7 labeled, 6 of them truly in 2K."""
     prefixes = {"paper/node_label_19.npy": (7,), "paper/node_label_2K.npy": (6, 7)}
     full = known_specs()["igbh-full"]
     files = tuple(replace(file, prefixes=prefixes.get(file.path, ())) for file in full.files)
@@ -124,6 +124,7 @@ def test_padding_of_the_2k_labels_and_whole_numbers_without_header(headerless: P
 
     assert labels(label="2K") == [0, 1, 2, 3, 4, 5, -1, -1, -1, -1]
     assert labels(label="2K", num_labelled=3) == [0, 1, 2, -1, -1, -1, -1, -1, -1, -1]
+    assert labels(label="2K", num_labeled=3) == labels(label="2K", num_labelled=3)
     np.arange(10).tofile(headerless / "paper/node_label_19.npy")
     assert labels(num_labelled=10) == list(range(10))
 

@@ -18,7 +18,7 @@ GIB = 1 << 30
 
 def write_spec(path: Path, nodes: int, edges: int) -> str:
     """Write the specification of a dataset as large as in a report; return its path."""
-    texts = dict.fromkeys(("title", "home", "licence", "citation", "labels", "splits"), "none")
+    texts = dict.fromkeys(("title", "home", "license", "citation", "labels", "splits"), "none")
     file = {"path": "edge_index.npy", "holds": "edges", "of": "node__to__node", "dtype": ["int32"]}
     sizes = {"name": "large", "nodes": {"node": nodes}, "edges": {"node__to__node": edges}}
     files = [{**file, "shape": [2, "node__to__node"]}]

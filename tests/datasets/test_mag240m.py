@@ -36,7 +36,7 @@ def edges_between(graph: Graph, relation: Any) -> Any:
 
 
 def test_means_are_sums_in_the_order_of_pieces_and_edges(mag, tmp_path, monkeypatch):
-    """To the bit, whether the relation's lists are by neighbour (authors' papers) or by node."""
+    """To the bit, whether the relation's lists are by neighbor (authors' papers) or by node."""
     monkeypatch.setattr(neighbor_means, "PIECE", 1 << 20)
     graph = tiering.import_graph(mag, tmp_path / "graph", mean_features=MEANS)
     assert graph.splits("paper") == ["train", "val", "test"]
@@ -46,11 +46,11 @@ def test_means_are_sums_in_the_order_of_pieces_and_edges(mag, tmp_path, monkeypa
         ("institution", "author", ("author", "affiliated_with", "institution")),
     ):
         src, dst = edges_between(graph, relation)
-        nodes, neighbours = (src, dst) if relation[0] == node_type else (dst, src)
+        nodes, neighbors = (src, dst) if relation[0] == node_type else (dst, src)
         rows, found = rows_of(graph, other).astype(np.float32), rows_of(graph, node_type)
         total = np.zeros((found.shape[0], 768), np.float32)
-        for edge in np.argsort(neighbours // step, kind="stable"):
-            total[nodes[edge]] += rows[neighbours[edge]]
+        for edge in np.argsort(neighbors // step, kind="stable"):
+            total[nodes[edge]] += rows[neighbors[edge]]
         degree = np.bincount(nodes, minlength=found.shape[0])
         assert (degree == 0).any() or node_type == "institution"
         total /= np.maximum(degree, 1)[:, None]
@@ -69,13 +69,13 @@ def test_means_of_bfloat16_are_rounded_to_it():
 
 def test_means_are_the_same_bytes_for_any_memory_and_threads(mag, tmp_path, monkeypatch):
     monkeypatch.setattr(neighbor_means, "PIECE", 1 << 20)
-    parts, find = set(), neighbor_means._find_in_neighbours
+    parts, find = set(), neighbor_means._find_in_neighbors
 
     def counted(lists: Any, start: int, *others: int) -> Any:
         parts.add(start)
         return find(lists, start, *others)
 
-    monkeypatch.setattr(neighbor_means, "_find_in_neighbours", counted)
+    monkeypatch.setattr(neighbor_means, "_find_in_neighbors", counted)
     for name, least, threads in (("much", 1 << 30, 1), ("little", 1 << 20, 3)):
         monkeypatch.setattr(neighbor_means, "sums_memory", lambda context, least=least: least)
         tiering.import_graph(mag, tmp_path / name, mean_features=MEANS, threads=threads)

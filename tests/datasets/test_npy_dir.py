@@ -90,7 +90,7 @@ def test_masks_and_other_split_names(npy_dir: Path) -> None:
     assert splits["train"].tolist() == [0, 2]
 
 
-def test_overlap_and_unlabelled_nodes_are_recorded(npy_dir: Path) -> None:
+def test_overlap_and_unlabeled_nodes_are_recorded(npy_dir: Path) -> None:
     np.save(npy_dir / "val_idx.npy", np.array([2, 3], np.int64))
     warnings = open_dataset(npy_dir).notes["warnings"]
     assert warnings == ["node: 1 nodes are in both train and val", "node: 1 of 2 nodes in val have no label"]

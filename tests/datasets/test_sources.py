@@ -16,7 +16,7 @@ from tiering.errors import MissingError, TieringError
 SPEC = """
 title = "Papers and authors in miniature"
 home = "here"
-licence = "none"
+license = "none"
 citation = "none"
 format = "igb"
 roots = ["{size}/processed", ""]

@@ -40,12 +40,12 @@ def splits_of(tree: Path, **options: object) -> dict[str, list[int]]:
         return {name: ids.tolist() for name, ids in data.nodes["paper"].splits.items()}
 
 
-def test_igb_takes_the_labelled_prefix_in_order(papers):
+def test_igb_takes_the_labeled_prefix_in_order(papers):
     splits = splits_of(papers, split="igb")
     assert splits == {"train": [*range(420)], "val": [*range(420, 560)], "test": [*range(560, 700)]}
 
 
-def test_igb_draws_where_all_are_labelled(papers):
+def test_igb_draws_where_all_are_labeled(papers):
     np.save(papers / "paper/node_label_19.npy", np.zeros(1000, np.float32))
     splits = splits_of(papers, split="igb", split_seed=3)
     assert [len(ids) for ids in splits.values()] == [600, 200, 200]
@@ -102,4 +102,4 @@ def test_wrong_rules(papers, tmp_path, tiering_cli, arguments, message):
 def test_a_rule_that_leaves_nothing_to_train_on(igb_dir):
     labels = np.array([0, np.nan, np.nan, np.nan], np.float32)
     np.save(igb_dir / "paper/node_label_19.npy", labels)
-    refused("split mlperf of 1 labelled nodes leaves the train set empty", igb_dir, split="mlperf")
+    refused("split mlperf of 1 labeled nodes leaves the train set empty", igb_dir, split="mlperf")

@@ -1,4 +1,4 @@
-"""The generator: exact sizes, the same bytes, and labels that only a model with neighbours finds."""
+"""The generator: exact sizes, the same bytes, and labels that only a model with neighbors finds."""
 
 from __future__ import annotations
 
@@ -99,14 +99,14 @@ def test_hetero(tmp_path: Path) -> None:
 
 
 def ridge_accuracy(x: np.ndarray, labels: np.ndarray, train: np.ndarray, test: np.ndarray) -> float:
-    """Accuracy of a linear classifier by regularised least squares on one-hot labels."""
+    """Accuracy of a linear classifier by regularized least squares on one-hot labels."""
     x = np.hstack([x, np.ones((len(x), 1), x.dtype)])
     target = np.eye(labels.max() + 1)[labels[train]]
     weights = np.linalg.solve(x[train].T @ x[train] + 10 * np.eye(x.shape[1]), x[train].T @ target)
     return float(((x[test] @ weights).argmax(1) == labels[test]).mean())
 
 
-def test_neighbours_beat_features_alone(tmp_path: Path) -> None:
+def test_neighbors_beat_features_alone(tmp_path: Path) -> None:
     generate_dataset(tmp_path / "g", nodes=20_000, edges=200_000, dim=64, classes=8, seed=1, split=(0.3, 0, 0.3))
     with open_dataset(tmp_path / "g") as data:
         paper, cites = data.nodes["paper"], data.edges[0]

@@ -247,7 +247,7 @@ def test_detection_says_what_it_looked_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    ({"colour": 1}, "option colour: unknown; sources take spec, num_nodes"),
+    ({"color": 1}, "option color: unknown; sources take spec, num_nodes"),
     ({"num_nodes": "x"}, "num-nodes: expected a whole number of 0 or more, found 'x'"),
     ({"num_nodes": -1}, "num-nodes: expected a whole number of 0 or more"),
     ({"num_nodes": "a=,"}, "expected TYPE=VALUE"),

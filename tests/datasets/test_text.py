@@ -230,7 +230,7 @@ def test_an_entry_of_a_symmetric_matrix_is_followed_by_its_reverse(tmp_path: Pat
         assert dataset.notes["matrix"]["ignored_columns"] == ["value"]
 
 
-def test_a_file_of_another_name_is_recognised_by_its_first_line(tmp_path: Path) -> None:
+def test_a_file_of_another_name_is_recognized_by_its_first_line(tmp_path: Path) -> None:
     path = tmp_path / "edges.txt"
     path.write_text(PATTERN + "2 2 1\n1 2\n")
     assert read_matrix(path) == (2, [(0, 1)])

@@ -149,7 +149,7 @@ def unusual_tensors() -> dict[str, tuple[Any, str]]:
     return {
         "float8": (torch.ones(4, 2).to(torch.float8_e4m3fn), r"found one of float8_e4m3fn; give tensor\.to\("),
         "half complex": (torch.ones(4, 2, dtype=torch.complex32), "found one of complex32"),
-        "quantised": (torch.quantize_per_tensor(torch.ones(4, 2), 0.1, 0, torch.qint8), r"qint8; .*dequantize"),
+        "quantized": (torch.quantize_per_tensor(torch.ones(4, 2), 0.1, 0, torch.qint8), r"qint8; .*dequantize"),
         "meta": (torch.ones(4, 2, device="meta"), "numbers as a dense array, found Tensor: .*meta"),
         "nested": (torch.nested.nested_tensor(ragged), "numbers as a dense array, found "),
         "jagged": (torch.nested.nested_tensor(ragged, layout=torch.jagged), "numbers as a dense array, found "),

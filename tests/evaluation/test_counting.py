@@ -51,7 +51,7 @@ def test_tally(generated, threads, batch_size):
 
 
 def test_groups_and_no_maps(generated, monkeypatch):
-    """Beyond `MAX_GROUPS`, neighbouring batches share a group; without maps only accesses are counted."""
+    """Beyond `MAX_GROUPS`, neighboring batches share a group; without maps only accesses are counted."""
     maps, epochs = [("paper", np.zeros(generated.num_nodes("paper"), np.uint8))], reference(generated, 2, 40)
     accesses, whole = epochs.count(maps)
     monkeypatch.setattr(counting, "MAX_GROUPS", 5)

@@ -36,7 +36,7 @@ def test_several(depths, tmp_path):
 
 
 def test_lines_are_the_curves(depths):
-    """The cumulative panel of a score runs through its hit rates; every line is labelled."""
+    """The cumulative panel of a score runs through its hit rates; every line is labeled."""
     from matplotlib.figure import Figure
 
     axes = Figure().subplots(1, 4)

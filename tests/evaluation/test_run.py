@@ -243,7 +243,7 @@ def test_a_type_that_the_score_does_not_know_comes_last(graph):
 
 
 def test_a_type_that_nothing_reaches(tmp_path):
-    """Only `c` has features, and it is nobody's neighbour: nothing is read, every rate is 0, no number is missing."""
+    """Only `c` has features, and it is nobody's neighbor: nothing is read, every rate is 0, no number is missing."""
     source = tmp_path / "source"
     for name in ("a", "c", "a__to__a", "a__to__c"):
         (source / name).mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Damaged graphs for every kernel of the core, under the sanitizers of addresses and of undefined behaviour."""
+"""Damaged graphs for every kernel of the core, under the sanitizers of addresses and of undefined behavior."""
 
 from __future__ import annotations
 

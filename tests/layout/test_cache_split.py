@@ -218,7 +218,7 @@ def test_pieces_read_do_not_matter(monkeypatch):
 
 
 def test_worked_by_hand():
-    """Rows of 100 B save 100 ns a read, lists 10 ns and 1 ns a neighbour, of 3 at the most."""
+    """Rows of 100 B save 100 ns a read, lists 10 ns and 1 ns a neighbor, of 3 at the most."""
     costs = AccessCosts(0.0, 1e-9, 10e-9, 1e-9)
     rows = [table("node", [5, 4, 3])]  # 500, 400, 300 ns
     lists = [adjacency("a", [5, 1, 0], [10, 30, 1])]  # 130 ns for 36 B, 330 ns for 12 B, 10 ns for 8 B

@@ -133,7 +133,7 @@ def test_a_chain_holds_still_where_memory_changes(tiering_cli, tmp_path, monkeyp
 
 
 @pytest.mark.parametrize("hops", [1, 2])
-def test_batches_of_all_neighbours(tmp_path, hops):
+def test_batches_of_all_neighbors(tmp_path, hops):
     """Rows and nodes of a batch are those that powers of the adjacency matrix reach; sizes alone give a bound."""
     tiering.generate_dataset(tmp_path / "data", nodes=400, edges=900, dim=8, classes=2, seed=3)
     graph = tiering.import_graph(tmp_path / "data", tmp_path / "graph")

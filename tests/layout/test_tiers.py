@@ -246,6 +246,8 @@ def test_measured_figures(tmp_path):
     file.write_text(json.dumps({**MEASURED, "peer_share": 0.5, "ssd_seconds": 2e-6}))
     more = read_access_costs(file)
     assert (more.peer_share, more.ssd_seconds, more.list_seconds) == (0.5, 2e-6, 3e-9)
+    file.write_text(json.dumps(MEASURED).replace("neighbour_seconds", "neighbor_seconds"))
+    assert read_access_costs(file) == costs
 
 
 @pytest.mark.parametrize(

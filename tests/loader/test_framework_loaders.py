@@ -52,7 +52,7 @@ def test_samplers_of_our_own(kit, build, method):
     if method == "pyg_loader":
         assert torch.equal(weight, torch.cat([hop["node", "to", "node"] for hop in native.weights]))
     assert weight.numel() and (weight > 0).all()
-    with pytest.raises(InputError, match="replace, sampler: each chooses how neighbours are drawn; leave one out"):
+    with pytest.raises(InputError, match="replace, sampler: each chooses how neighbors are drawn; leave one out"):
         make(sampler="ladies", replace=True, **hops)
     with pytest.raises(TypeError, match="unexpected keyword argument 'frontier'"):
         make(frontier="all", **hops)
@@ -137,7 +137,7 @@ def test_no_nodes_named_are_all_nodes_in_the_order_of_the_source(kit, build):
             outputs = [out for _, out, _ in layout.dgl_loader(**first, fanouts=[2], **words)]
             np.testing.assert_array_equal(np.concatenate(outputs), every)
     assert len(layout.pyg_loader().targets) == layout.split("train").size
-    with pytest.raises(InputError, match=r"split: expected its name, found \[15, 10\]; neighbours per hop come second"):
+    with pytest.raises(InputError, match=r"split: expected its name, found \[15, 10\]; neighbors per hop come second"):
         layout.pyg_loader([15, 10])
     with pytest.raises(MissingError, match=r"no split 'valid'; splits: .*; did you mean 'val'\?"):
         layout.pyg_loader("valid")

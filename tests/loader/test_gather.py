@@ -33,7 +33,7 @@ def some_ids(rows: int) -> list[np.ndarray]:
         rng.integers(0, rows, 3 * rows),  # duplicates, all tiers
         np.arange(rows)[::-1].copy(),
         np.array([rows - 1] * 5 + [0] * 3),
-        np.arange(rows - 20, rows),  # neighbouring rows of one tier
+        np.arange(rows - 20, rows),  # neighboring rows of one tier
         np.empty(0, np.int64),
     ]
 
@@ -125,7 +125,7 @@ def test_counters(kit, build, engine):
     assert counters.tiers["ssd"].bytes == 298 * 512
     assert counters.read_seconds > 0
     assert counters.copy_seconds > 0
-    assert 1 <= counters.ssd_reads <= -(-149 // 8)  # pages are read once, neighbours together
+    assert 1 <= counters.ssd_reads <= -(-149 // 8)  # pages are read once, neighbors together
     assert 149 * 512 <= counters.ssd_read_bytes <= -(-149 // 8) * 4096
     assert counters.hit_rates()["ssd"] == pytest.approx(298 / 460)
     assert "ssd reads" in counters.table()

@@ -103,7 +103,7 @@ def test_batches_are_those_of_the_tiers(kit, build, options, engine, graph):
 
 
 def test_batches_without_rows_on_ssd(kit, build, options):
-    """Seeds without neighbours that lie in memory, between others."""
+    """Seeds without neighbors that lie in memory, between others."""
     data = wide_graph(kit)
     relation = ("node", "to", "node")
     src, dst = data.edges[relation]

@@ -65,7 +65,7 @@ def test_input_nodes_in_every_form(kit, build):
     assert twice.batch_size == 2 and twice.input_id.tolist() == [0, 1]
 
 
-def test_neighbours_by_relation(kit, build):
+def test_neighbors_by_relation(kit, build):
     layout = build(kit.hetero_graph())
     by_relation = {
         ("paper", "cites", "paper"): [2, 1], ("author", "writes", "paper"): [0, 3],
@@ -142,10 +142,10 @@ def test_links_with_triplets_and_labels(kit, build):
     assert torch.equal(batch.n_id[batch.src_index], ends[0][batch.input_id])
     assert torch.equal(batch.n_id[batch.dst_pos_index], ends[1][batch.input_id])
     classes = torch.arange(40) % 3
-    labelled = {"edge_label_index": ends, "edge_label": classes, "batch_size": 16}
-    batch = next(iter(layout.pyg_link_loader([3], **labelled, neg_sampling={"mode": "binary", "amount": 0.5})))
+    labeled = {"edge_label_index": ends, "edge_label": classes, "batch_size": 16}
+    batch = next(iter(layout.pyg_link_loader([3], **labeled, neg_sampling={"mode": "binary", "amount": 0.5})))
     assert torch.equal(batch.edge_label, torch.cat([classes[batch.input_id] + 1, torch.zeros(8, dtype=torch.int64)]))
-    batch = next(iter(layout.pyg_link_loader([3], **labelled)))
+    batch = next(iter(layout.pyg_link_loader([3], **labeled)))
     assert torch.equal(batch.edge_label, classes[batch.input_id])
     every = list(layout.pyg_link_loader([2], batch_size=700))
     assert sum(b.input_id.numel() for b in every) == 3000 and "edge_label" not in every[0]

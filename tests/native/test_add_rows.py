@@ -36,16 +36,16 @@ def test_sums_are_those_of_a_loop(dtype, rows, dim, nodes, edges, wide, skew, se
     stored, values = table(dtype, rows, dim, seed)
     kind = np.int64 if wide else np.int32
     ids = np.sort((nodes * random.random(edges) ** skew).astype(kind))
-    neighbours = random.integers(0, rows, edges).astype(kind)
+    neighbors = random.integers(0, rows, edges).astype(kind)
     begin = random.standard_normal((nodes, dim)).astype(np.float32)
     expected, exact, size = begin.copy(), begin.astype(np.float64), np.abs(begin.astype(np.float64))
-    for node, neighbour in zip(ids, neighbours, strict=True):
-        expected[node] += values[neighbour]
-    np.add.at(exact, ids, values[neighbours].astype(np.float64))
-    np.add.at(size, ids, np.abs(values[neighbours].astype(np.float64)))
+    for node, neighbor in zip(ids, neighbors, strict=True):
+        expected[node] += values[neighbor]
+    np.add.at(exact, ids, values[neighbors].astype(np.float64))
+    np.add.at(size, ids, np.abs(values[neighbors].astype(np.float64)))
     for threads in THREADS:
         total, degree = begin.copy(), np.ones(nodes, np.int64)
-        native.add_rows(stored, ids, neighbours, total, degree, threads)
+        native.add_rows(stored, ids, neighbors, total, degree, threads)
         assert total.tobytes() == expected.tobytes()
         np.testing.assert_array_equal(degree, 1 + np.bincount(ids, minlength=nodes))
     assert (np.abs(expected - exact) <= edges * np.finfo(np.float32).eps / 2 * size).all()  # of a sum, term by term
@@ -67,10 +67,10 @@ def test_every_half_is_widened_as_numpy_widens_it():
     ({"nodes": np.array([0, 2, 1, 2])}, r"nodes\[2\] is 1, behind 2: expected ascending nodes"),
     ({"nodes": np.array([0, 1, 2, 3])}, r"nodes\[3\] is 3, outside the 3 nodes of total"),
     ({"nodes": np.array([-1, 1, 2, 2])}, r"nodes\[0\] is -1, outside"),
-    ({"neighbours": np.array([0, 5, 1, 1])}, r"neighbours\[1\] is 5, outside the table's 5 rows"),
-    ({"neighbours": np.array([0, 1, 1, -7])}, r"neighbours\[3\] is -7, outside"),
-    ({"neighbours": np.zeros(3, np.int64)}, "neighbours: expected one for each of 4 nodes, found 3"),
-    ({"neighbours": np.zeros(4, np.int32)}, "neighbours: expected ids as wide as those of nodes"),
+    ({"neighbors": np.array([0, 5, 1, 1])}, r"neighbors\[1\] is 5, outside the table's 5 rows"),
+    ({"neighbors": np.array([0, 1, 1, -7])}, r"neighbors\[3\] is -7, outside"),
+    ({"neighbors": np.zeros(3, np.int64)}, "neighbors: expected one for each of 4 nodes, found 3"),
+    ({"neighbors": np.zeros(4, np.int32)}, "neighbors: expected ids as wide as those of nodes"),
     ({"rows": np.zeros((5, 2), np.int16)}, "rows: expected C-contiguous 2-D array of float16.* found int16"),
     ({"rows": np.zeros((2, 5), np.float16).T}, "rows: expected C-contiguous"),
     ({"rows": np.zeros(21, np.uint8)[1:].view(np.float16).reshape(5, 2)}, "rows: .* aligned"),
@@ -81,7 +81,7 @@ def test_every_half_is_widened_as_numpy_widens_it():
 ])  # fmt: skip
 def test_what_is_wrong_is_refused_and_nothing_added(change, message):
     given = {
-        "rows": np.ones((5, 2), np.float16), "nodes": np.array([0, 1, 2, 2]), "neighbours": np.array([0, 1, 2, 3]),
+        "rows": np.ones((5, 2), np.float16), "nodes": np.array([0, 1, 2, 2]), "neighbors": np.array([0, 1, 2, 3]),
         "total": np.zeros((3, 2), np.float32), "degree": np.zeros(3, np.int64), "threads": 2, **change,
     }  # fmt: skip
     with pytest.raises(RefusedError, match=message):

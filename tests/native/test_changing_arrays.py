@@ -104,9 +104,9 @@ def partition() -> Race:
 
 
 def added_rows() -> Race:
-    rows, nodes, neighbours = np.ones((3000, 4), np.float32), np.sort(random_ids(3000, EDGES)), random_ids(3000, EDGES)
+    rows, nodes, neighbors = np.ones((3000, 4), np.float32), np.sort(random_ids(3000, EDGES)), random_ids(3000, EDGES)
     total, degree = np.zeros((3000, 4), np.float32), np.zeros(3000, np.int64)
-    return neighbours, FAR, lambda: native.add_rows(rows, nodes, neighbours, total, degree, 2)
+    return neighbors, FAR, lambda: native.add_rows(rows, nodes, neighbors, total, degree, 2)
 
 
 RACES: dict[str, Callable[[], Race]] = {

@@ -17,7 +17,7 @@ from tiering import native
 THREADS = (1, 2, 7)
 
 
-def relabelled(
+def relabeled(
     num_src: int, num_dst: int, edges: int, seed: int
 ) -> tuple[tuple[Any, Any], tuple[Any, Any], tuple[Any, Any], Any]:
     """A random CSC, new places of its columns and sources, the CSC under them, and where its entries stood."""
@@ -46,7 +46,7 @@ graphs = {
 )  # fmt: skip
 def test_windows_and_chunks_make_the_same(num_src, num_dst, edges, seed, cuts, chunk, threads, item, part_of_map):
     """Item 0 stands for the sources, with parts of the source map; else bytes of a value that runs along the edges."""
-    (indptr, indices), (columns, sources), (new_indptr, new_indices), places = relabelled(num_src, num_dst, edges, seed)
+    (indptr, indices), (columns, sources), (new_indptr, new_indices), places = relabeled(num_src, num_dst, edges, seed)
     np.testing.assert_array_equal(native.relabel_indptr(indptr, columns, threads), new_indptr)
     random = np.random.default_rng(seed)
     values = random.integers(0, 256, (edges, item), np.uint8)

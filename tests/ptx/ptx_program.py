@@ -75,7 +75,7 @@ def signed(value: int, bits: int) -> int:
 
 
 def divide(a: int, b: int) -> int:
-    """Quotient, rounded towards zero."""
+    """Quotient, rounded toward zero."""
     return a // b if (a < 0) == (b < 0) else -(-a // b)
 
 

@@ -56,7 +56,7 @@ def in_parts(batches: list[np.ndarray], slots: int) -> list[np.ndarray]:
 def seconds_by_hand(tables: SsdTables, slots: int, batches: list[np.ndarray], window: int, horizon: int) -> float:
     """Seconds per batch, by the pages that each round asks for: those behind the first third of the batches.
 
-    Reads are counted from the rows of the rounds alone: neighbouring pages go together up to 256 KiB. A batch of the
+    Reads are counted from the rows of the rounds alone: neighboring pages go together up to 256 KiB. A batch of the
     first rows comes before all others.
     """
     warm = np.arange(min(slots, tables.num_rows), dtype=np.uint32)

@@ -1,4 +1,4 @@
-"""Relabelling: the same graph under new names, with everything that belongs to nodes and edges."""
+"""Relabeling: the same graph under new names, with everything that belongs to nodes and edges."""
 
 from __future__ import annotations
 

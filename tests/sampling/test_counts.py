@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import plain_walks
 import pytest
-from toy_graphs import HOMOGENEOUS, ToyGraph, random_graph, relabelled, weighted_graph, widened
+from toy_graphs import HOMOGENEOUS, ToyGraph, random_graph, relabeled, weighted_graph, widened
 
 from tiering.errors import InputError
 from tiering.sampling import AccessCounts, EpochPlan, NeighborSampler, SamplingOptions, make_sampler
@@ -30,7 +30,7 @@ def graph(kind):
         src, dst = (np.floor(NODES[t] * rng.random(size) ** 1.5) for t in (relation[0], relation[2]))
         edges[relation], weights[relation] = np.stack([src, dst]), rng.random(size) * (rng.random(size) > 0.2)
     plain = ToyGraph(NODES, edges, weights=weights)
-    return widened(relabelled(plain, {t: rng.permutation(n).astype(np.int32) for t, n in NODES.items()}))
+    return widened(relabeled(plain, {t: rng.permutation(n).astype(np.int32) for t, n in NODES.items()}))
 
 
 def made(kind, name, frontier):

@@ -1,4 +1,4 @@
-"""A batch depends on its key alone: not on threads, callers, the order of calls, or how ids were relabelled."""
+"""A batch depends on its key alone: not on threads, callers, the order of calls, or how ids were relabeled."""
 
 from __future__ import annotations
 

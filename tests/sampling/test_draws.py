@@ -1,4 +1,4 @@
-"""Which neighbours are drawn, against the chances that the definitions give: chi-square over many draws.
+"""Which neighbors are drawn, against the chances that the definitions give: chi-square over many draws.
 
 Hubs of a fan share one list, so that one batch gives hundreds of draws; batches, epochs and hops are mixed in, as
 every part of the key must give draws of its own. All seeds are fixed.
@@ -144,7 +144,7 @@ def by_clocks(weights, n, rounds, rng):
 
 
 def test_long_lists_with_weights():
-    """300 neighbours, 40 drawn: too many to enumerate, so against exponential clocks and, first draws, the weights."""
+    """300 neighbors, 40 drawn: too many to enumerate, so against exponential clocks and, first draws, the weights."""
     rng = np.random.default_rng(3)
     weights = rng.exponential(size=300) ** 2 * (rng.random(300) > 0.1)
     found = draws("weighted", 40, 300, weights, seed=13, batches=10).reshape(-1, 40)
@@ -160,7 +160,7 @@ def test_long_lists_with_weights():
 
 @pytest.mark.parametrize("fanout", [10, 100])
 def test_places_are_equally_likely_in_long_lists(fanout):
-    """Many nodes with the same 300 neighbours in one batch; 100 goes through the hashed path."""
+    """Many nodes with the same 300 neighbors in one batch; 100 goes through the hashed path."""
     degree, copies = 300, 500
     edges = np.stack([np.tile(np.arange(degree), copies), np.repeat(np.arange(degree, degree + copies), degree)])
     graph = homogeneous(degree + copies, edges)

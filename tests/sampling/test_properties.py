@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from temporal_oracle import Rules, judge
-from toy_graphs import ToyGraph, flat, homogeneous, random_graph, relabelled, widened
+from toy_graphs import ToyGraph, flat, homogeneous, random_graph, relabeled, widened
 
 from tiering.sampling import NeighborSampler, SamplingOptions, make_sampler
 
@@ -121,7 +121,7 @@ def judge_positions(graph, batch):
 
 @settings(max_examples=250)
 @given(case=cases(list(DRAWS)))
-def test_neighbour_sampling(case):
+def test_neighbor_sampling(case):
     sampler = case.sampler()
     batch = sampler.sample(case.seeds, epoch=1, batch=2, positions=True)
     judge_lists(sampler, batch, case.seeds)
@@ -132,7 +132,7 @@ def test_neighbour_sampling(case):
 
 
 @pytest.mark.parametrize("fanout", [1, 5, 47, 48, 49, 50, 200, 999, 1000, 1001, -1])
-def test_hub_of_a_thousand_neighbours(fanout):
+def test_hub_of_a_thousand_neighbors(fanout):
     graph = homogeneous(1001, np.stack([np.arange(1, 1001), np.zeros(1000, np.int64)]))
     batch = NeighborSampler(graph, [fanout]).sample([0], positions=True)
     judge(graph, batch, {"node": [0]}, Rules([[fanout]], "all", instances=False))
@@ -194,12 +194,12 @@ def test_walks(case):
 
 @settings(max_examples=150)
 @given(case=cases(NAMES), seed=st.integers(0, 2**32))
-def test_relabelled_and_widened_graphs_sample_the_images(case, seed):
+def test_relabeled_and_widened_graphs_sample_the_images(case, seed):
     rng = np.random.default_rng(seed)
     new_to_old = {t: rng.permutation(case.graph.num_nodes(t)).astype(np.int32) for t in case.graph.node_types}
     images = {t: np.argsort(new_to_old[t])[v] for t, v in case.seeds.items()}
     ours = case.sampler().sample(case.seeds, epoch=2, batch=1)
-    theirs = case.sampler(relabelled(case.graph, new_to_old)).sample(images, epoch=2, batch=1)
+    theirs = case.sampler(relabeled(case.graph, new_to_old)).sample(images, epoch=2, batch=1)
     for t in case.graph.node_types:
         assert new_to_old[t][theirs.nodes[t]].tolist() == ours.nodes[t].tolist()
     assert flat(ours)[1:] == flat(theirs)[1:]

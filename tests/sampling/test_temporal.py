@@ -175,7 +175,7 @@ def test_draws_are_even_among_visible_edges_and_independent_between_instances(ru
     found = np.sort(found, 1) if rule == "uniform" else found
     assert p_value(rows(found), chances) > LEAST
     both = {(*a, *b): p * q for a, p in chances.items() for b, q in chances.items()}
-    assert p_value(rows(np.concatenate((found[:-1:2], found[1::2]), 1)), both) > LEAST, "neighbouring instances"
+    assert p_value(rows(np.concatenate((found[:-1:2], found[1::2]), 1)), both) > LEAST, "neighboring instances"
 
 
 def test_neither_threads_nor_ids_change_a_batch():

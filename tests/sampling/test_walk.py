@@ -12,7 +12,7 @@ from toy_graphs import HOMOGENEOUS, ToyGraph, homogeneous
 from tiering.errors import InputError
 from tiering.sampling import RandomWalkSampler
 
-# Column: its in-neighbours. Asymmetric, with a parallel edge (1 from 2 twice), a loop and a dead end (4).
+# Column: its in-neighbors. Asymmetric, with a parallel edge (1 from 2 twice), a loop and a dead end (4).
 ASYMMETRIC = homogeneous(6, np.array([[1, 2, 2, 2, 3, 0, 3, 4, 5], [0, 0, 1, 1, 1, 2, 3, 3, 0]]))
 
 
@@ -22,22 +22,22 @@ def visits_of(graph, start, length, restart):
     lists = Counter()
 
     def walk(node, visited, probability):
-        neighbours = indices[indptr[node] : indptr[node + 1]].tolist()
-        if len(visited) == length or not neighbours:
+        neighbors = indices[indptr[node] : indptr[node + 1]].tolist()
+        if len(visited) == length or not neighbors:
             lists[visited] += probability
             return
-        for u in neighbours:
+        for u in neighbors:
             ends = restart if len(visited) + 1 < length else 0
             if ends:
-                lists[(*visited, u)] += probability * ends / len(neighbours)
-            walk(u, (*visited, u), probability * (1 - ends) / len(neighbours))
+                lists[(*visited, u)] += probability * ends / len(neighbors)
+            walk(u, (*visited, u), probability * (1 - ends) / len(neighbors))
 
     walk(start, (), 1.0)
     return {visited: p for visited, p in lists.items() if p}
 
 
 def drawn(sampler, start, batches):
-    """How often each list of (neighbour, weight) comes up."""
+    """How often each list of (neighbor, weight) comes up."""
     found = Counter()
     for b in range(batches):
         batch = sampler.sample([start], batch=b)

@@ -74,7 +74,7 @@ def widened(graph):
     return wide
 
 
-def relabelled(graph, new_to_old):
+def relabeled(graph, new_to_old):
     """The same graph in new ids; columns keep their order, original ids are the keys."""
     image = ToyGraph({t: graph.num_nodes(t) for t in graph.node_types}, {}, new_to_old)
     image.relations = list(graph.relations)

@@ -17,7 +17,7 @@ from tiering.scores.request import SLACK, MemoryNeed, Method, ScoreColumns, Scor
 
 
 def in_degree(graph: Graph, request: ScoreRequest) -> ScoreColumns:
-    """Count the in-neighbours of each node."""
+    """Count the in-neighbors of each node."""
     columns = {node_type: np.zeros(graph.num_nodes(node_type)) for node_type in graph.node_types}
     for relation in graph.relations:
         columns[relation[2]] += np.diff(graph.csc(relation)[0])

@@ -20,7 +20,7 @@ from tiering.scores.plan import METHODS, score_graph
 
 
 def push(graph, values, damping, restart):
-    """One sweep as sparse products, one per relation: each destination sends its share to its in-neighbours."""
+    """One sweep as sparse products, one per relation: each destination sends its share to its in-neighbors."""
     result = {t: restart[t].copy() for t in graph.node_types}
     for relation in graph.relations:
         source, _, destination = relation
@@ -85,7 +85,7 @@ def asymmetric(folder, train=None):
 
 def test_by_hand_one_sweep_flows_against_the_edges(tmp_path):
     graph = asymmetric(tmp_path, train=[1])
-    # Start: 1/4 everywhere, 1 on the training node. Both 1 and 2 have two in-neighbours.
+    # Start: 1/4 everywhere, 1 on the training node. Both 1 and 2 have two in-neighbors.
     found = score_graph(graph, "wrpr", tmp_path / "one", sweeps=1).values()
     base = 0.15 / 4
     expected = [base + 0.85 * (1 / 2 + 0.25 / 2), base, base + 0.85 * (1 / 2), base + 0.85 * (0.25 / 2)]

@@ -249,7 +249,7 @@ def _small_rows() -> None:
 
 
 def _windows() -> None:
-    """No relation fits in memory where it is relabelled: it is made window by window."""
+    """No relation fits in memory where it is relabeled: it is made window by window."""
     _small_rows()
     _room(0)
 

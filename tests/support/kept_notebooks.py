@@ -2,7 +2,7 @@
 
 Readers on the web see these outputs; ``TIERING_DATA`` says where the real graphs lie. They are the same on any machine
 but for measured seconds: without the temporary folder that a notebook works in, and without time stamps. Pictures have
-few colours, so that files stay small.
+few colors, so that files stay small.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NOTEBOOKS = sorted((Path(__file__).resolve().parents[2] / "notebooks").glob("*.i
 PNG = "image/png"
 _DATA = os.environ.get("TIERING_DATA", "../../shared/data").rstrip("/") + "/"
 _WORK = re.compile(rf"{re.escape(tempfile.gettempdir())}/tiering-[a-z]+-\w+/?|{re.escape(_DATA)}")
-_COLOURS = 160
+_COLORS = 160
 
 
 def run_notebook(notebook: Any, folder: Path) -> None:
@@ -56,7 +56,7 @@ def small_png(content: str) -> str:
 
     file = io.BytesIO()
     picture = Image.open(io.BytesIO(b64decode(content))).convert("RGB")
-    picture.quantize(_COLOURS, dither=Image.Dither.NONE).save(file, "png", optimize=True)
+    picture.quantize(_COLORS, dither=Image.Dither.NONE).save(file, "png", optimize=True)
     return b64encode(file.getvalue()).decode()
 
 

@@ -46,7 +46,7 @@ def page_by_page(rows: set[int], where: Sequence[tuple[int, int]]) -> tuple[int,
 
 
 def merged(rows: set[int], where: Sequence[tuple[int, int]], gap: int) -> tuple[int, int]:
-    """Requests and bytes: neighbouring blocks come together, and those behind a gap that is read through."""
+    """Requests and bytes: neighboring blocks come together, and those behind a gap that is read through."""
     blocks = sorted({block for row in rows for block in range(where[row][0] // BLOCK, where[row][1] // BLOCK + 1)})
     requests, total, run = 0, 0, 0
     for k, block in enumerate(blocks):

@@ -97,7 +97,7 @@ def float16_decode(codes: Any, scale: Any = None, offset: Any = None) -> Any:
 
 
 def bfloat16_encode(x: Any, scale: Any = None, offset: Any = None) -> Any:
-    """The nearer of the two neighbours in float64; of two as near, the even one."""
+    """The nearer of the two neighbors in float64; of two as near, the even one."""
     below = (x.view(np.uint32) >> 16).astype(np.uint16)
     above = below + np.uint16(1)
     near, far = (np.abs(bfloat16_decode(each).astype(np.float64)) for each in (below, above))

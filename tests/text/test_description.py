@@ -73,9 +73,9 @@ def test_names_from_files_are_text() -> None:
 
     table = Table(EVIL, (EVIL,), [(EVIL,)])
     page = Page(to_html([Fields({EVIL: EVIL}), table, EVIL, Plot(EVIL, draw)]))
-    spelt = "<script>alert(1)</script>&\"'\\x1b[2J\\u202e"
-    assert page.rows == [[spelt, spelt], [spelt], [spelt]]
-    assert page.texts == [spelt] * 3
+    spelled = "<script>alert(1)</script>&\"'\\x1b[2J\\u202e"
+    assert page.rows == [[spelled, spelled], [spelled], [spelled]]
+    assert page.texts == [spelled] * 3
     assert set(page.tags) == {"div", "table", "caption", "b", "thead", "tr", "th", "td", "p", "img"}
     assert page.images[0].count("<svg") == 1 and "<script" not in page.images[0]
 

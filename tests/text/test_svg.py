@@ -36,9 +36,9 @@ def test_a_bar_is_to_scale_and_says_what_it_shows() -> None:
     svg = ElementTree.fromstring(draw_bar({"gpu": (1, "1 B"), "cpu": (2, "2 B"), EVIL: (5, EVIL)}))
     widths = [float(part.get("width", 0)) + 1 for part in svg if part.get("height") == "26"]
     assert widths == pytest.approx([45, 90, 225])
-    spelt = EVIL.replace("\x1b", r"\x1b")
-    assert [part.text for part in svg if part.tag == "text"] == ["gpu", "1 B", "cpu", "2 B", spelt, spelt]
-    assert svg.get("role") == "img" and svg.get("aria-label", "").endswith(f"gpu 1 B, cpu 2 B, {spelt} {spelt}")
+    spelled = EVIL.replace("\x1b", r"\x1b")
+    assert [part.text for part in svg if part.tag == "text"] == ["gpu", "1 B", "cpu", "2 B", spelled, spelled]
+    assert svg.get("role") == "img" and svg.get("aria-label", "").endswith(f"gpu 1 B, cpu 2 B, {spelled} {spelled}")
 
 
 def test_lines_go_through_their_points() -> None:

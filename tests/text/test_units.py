@@ -121,7 +121,7 @@ def test_fanouts_per_relation():
         ({"cites": [1, 2], "writes": [1]}, "hops must be the same across all relations, found cites 2, writes 1"),
         ({"cites": 3}, "one number per hop"),
         ({"cites": []}, "hops must be the same"),
-        (str(2**31), r"at least 1, or -1 for all neighbours, and below 2\^31; found 2147483648"),
+        (str(2**31), r"at least 1, or -1 for all neighbors, and below 2\^31; found 2147483648"),
         ([2**31], r"below 2\^31; found 2147483648"),
         ([10, 2**200], "found a number of 201 bits"),
         ({"cites": [2**31]}, r"fanouts of cites: each entry is at least 0, .* and below 2\^31"),

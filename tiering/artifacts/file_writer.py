@@ -1,4 +1,4 @@
-"""The one way to write a large file: blocks of 64 MiB that are synced, hashed and journalled."""
+"""The one way to write a large file: blocks of 64 MiB that are synced, hashed and journaled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Write an output directory: each file once, journalled so that a killed run goes on; an artifact's manifest last."""
+"""Write an output directory: each file once, journaled so that a killed run goes on; an artifact's manifest last."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class DirectoryWriter:
     def file(
         self, name: str, dtype: str, shape: tuple[int, ...], *, resumable: bool = True, piece_bytes: int = PIECE_BYTES
     ) -> FileWriter:
-        """Begin a file, recorded at its end; `resumable`: finished blocks are journalled for a killed run."""
+        """Begin a file, recorded at its end; `resumable`: finished blocks are journaled for a killed run."""
         self.journal.forget(f"file {self.prefix}{name}")  # until it is finished again, an earlier record does not hold
         entry = FileEntry(dtype, tuple(map(int, shape)), "")
         return FileWriter(

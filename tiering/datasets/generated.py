@@ -95,7 +95,7 @@ class Population:
         self.shuffle = KeyedPermutation(size, (seed, 1, stream))
         # First slot of each community, and the end.
         self.starts = np.array([size * k // communities for k in range(communities + 1)], np.int64)
-        # Multipliers near the golden section of a community, without common factor: they spread neighbouring ranks.
+        # Multipliers near the golden section of a community, without common factor: they spread neighboring ranks.
         sizes = ((n, range(max(1, int(n * 0.6180339887)), n + 2)) for n in np.diff(self.starts).tolist())
         self._factors = np.array([next(f for f in near if math.gcd(f, n) == 1) for n, near in sizes], np.int64)
 
@@ -259,7 +259,7 @@ def generate_dataset(
     featureless: Sequence[str] = (),
     force: bool = False,
 ) -> Path:
-    """Generate a dataset whose labels a GNN finds and a network without neighbours does not.
+    """Generate a dataset whose labels a GNN finds and a network without neighbors does not.
 
     Parameters
     ----------

@@ -240,9 +240,9 @@ class ImportContext:
 
 @dataclass(frozen=True)
 class Detector:
-    """A test that recognises datasets of a format by their files."""
+    """A test that recognizes datasets of a format by their files."""
 
-    description: str  # the files in words, for the message when no dataset is recognised
+    description: str  # the files in words, for the message when no dataset is recognized
     matches: Callable[[Path], object]  # function that returns whether an existing directory, or file, is of the format
 
 

@@ -1,4 +1,4 @@
-"""Features of nodes that have none: the mean of their neighbours' rows, as OGB makes those of MAG240M's authors.
+"""Features of nodes that have none: the mean of their neighbors' rows, as OGB makes those of MAG240M's authors.
 
 Rows are read front to back, a piece at a time, and added in float32, by piece and order of edges, to those of as many
 nodes as the memory holds: the result depends neither on the memory nor on the number of threads.
@@ -21,10 +21,10 @@ from tiering.errors import InputError
 from tiering.formats.dataset import EdgeData, FeatureStream, GraphSoFar, NodeData
 from tiering.formats.features import FeatureTable
 
-PIECE = 16 << 20  # bytes of a piece of the neighbours' rows, as float32; other pieces round otherwise
+PIECE = 16 << 20  # bytes of a piece of the neighbors' rows, as float32; other pieces round otherwise
 EDGE_BYTES = 40  # memory that sorting takes for each edge
 DTYPES = ("float16", "bfloat16", "float32", "float64")
-Pairs = tuple[npt.NDArray[Any], npt.NDArray[Any]]  # nodes and neighbours of edges, ordered by node
+Pairs = tuple[npt.NDArray[Any], npt.NDArray[Any]]  # nodes and neighbors of edges, ordered by node
 
 
 def add_neighbor_means(nodes: dict[str, NodeData], edges: list[EdgeData], context: ImportContext) -> None:
@@ -56,7 +56,7 @@ def add_neighbor_means(nodes: dict[str, NodeData], edges: list[EdgeData], contex
         nodes[node_type].features = FeatureStream(*shape, pieces, how, room + 4 * PIECE, read, (other,))
         context.notes.setdefault("mean_features", {})[node_type] = name
         if context.options.deduplicate:
-            context.warn(f"--mean-features: with --deduplicate a neighbour counts once in the rows of {node_type}")
+            context.warn(f"--mean-features: with --deduplicate a neighbor counts once in the rows of {node_type}")
 
 
 def sums_memory(context: ImportContext) -> int:
@@ -66,7 +66,7 @@ def sums_memory(context: ImportContext) -> int:
 
 def _sum_rows(
     relation: Relation,
-    by_neighbour: bool,
+    by_neighbor: bool,
     count: int,
     table: FeatureTable | FeatureStream,
     room: int,
@@ -74,12 +74,12 @@ def _sum_rows(
     graph: GraphSoFar,
 ) -> Iterator[tuple[int, npt.NDArray[Any]]]:
     """Yield the means from node `start` on, zeros for nodes without edges; see `FeatureStream.pieces`."""
-    rows, step = graph.rows(relation[2] if by_neighbour else relation[0]), max(1, PIECE // (4 * table.dim))
+    rows, step = graph.rows(relation[2] if by_neighbor else relation[0]), max(1, PIECE // (4 * table.dim))
     lists, piece = graph.csc(relation), np.empty((min(step, rows.shape[0]), table.dim), rows.dtype)
     while start < count:
         stop = min(count, start + max(1, room // 2 // (4 * table.dim + 8)))
-        if by_neighbour:
-            find_pairs: Callable[[int, int], Pairs] = partial(_find_in_neighbours, lists, start, stop)
+        if by_neighbor:
+            find_pairs: Callable[[int, int], Pairs] = partial(_find_in_neighbors, lists, start, stop)
         else:
             limit = lists[0][start] + max(1, room // 2 // EDGE_BYTES)
             stop = max(start + 1, min(stop, int(np.searchsorted(lists[0], limit, side="right")) - 1))
@@ -87,11 +87,11 @@ def _sum_rows(
         total, degree = np.zeros((stop - start, table.dim), np.float32), np.zeros(stop - start, np.int64)
         for first in range(0, rows.shape[0], step):
             last = min(rows.shape[0], first + step)
-            nodes, neighbours = find_pairs(first, last)
+            nodes, neighbors = find_pairs(first, last)
             if nodes.size:
                 # Disks are read front to back: adding, which follows the edges, would map pages in their order.
                 np.copyto(piece[: last - first], rows[first:last])
-                native.add_rows(piece[: last - first], nodes, neighbours, total, degree, graph.threads)
+                native.add_rows(piece[: last - first], nodes, neighbors, total, degree, graph.threads)
         total /= np.maximum(degree, 1)[:, None]
         for first in range(0, stop - start, step):
             yield start + first, narrow_rows(total[first : first + step], table.dtype)
@@ -101,26 +101,26 @@ def _sum_rows(
 def _sort_by_piece(lists: Pairs, start: int, stop: int, step: int) -> Callable[[int, int], Pairs]:
     """Return the function that finds the edges of nodes [start, stop), whose lists these are, with a piece."""
     indptr, indices = lists
-    neighbours = np.asarray(indices[indptr[start] : indptr[stop]])
+    neighbors = np.asarray(indices[indptr[start] : indptr[stop]])
     # The lists are in the order of the nodes, and remain so within each piece.
-    order = np.argsort(neighbours // step, kind="stable")
-    neighbours = neighbours[order].astype(np.int64)
+    order = np.argsort(neighbors // step, kind="stable")
+    neighbors = neighbors[order].astype(np.int64)
     nodes = np.repeat(np.arange(stop - start), np.diff(indptr[start : stop + 1]))[order]
-    ends = np.append(0, np.cumsum(np.bincount(neighbours // step)))
+    ends = np.append(0, np.cumsum(np.bincount(neighbors // step)))
 
     def find(first: int, last: int) -> Pairs:
         begin, end = ends[np.minimum((first // step, -(-last // step)), ends.size - 1)]
-        return nodes[begin:end], neighbours[begin:end] - first
+        return nodes[begin:end], neighbors[begin:end] - first
 
     return find
 
 
-def _find_in_neighbours(lists: Pairs, start: int, stop: int, first: int, last: int) -> Pairs:
-    """Return the edges of nodes [start, stop) with neighbours [first, last), whose lists these are."""
+def _find_in_neighbors(lists: Pairs, start: int, stop: int, first: int, last: int) -> Pairs:
+    """Return the edges of nodes [start, stop) with neighbors [first, last), whose lists these are."""
     indptr, indices = lists
     ends = indptr[first : last + 1]
     nodes = np.asarray(indices[ends[0] : ends[-1]])
     inside = np.flatnonzero((nodes >= start) & (nodes < stop))
     inside = inside[np.argsort(nodes[inside], kind="stable")]
-    neighbours = np.searchsorted(ends - ends[0], inside, side="right") - 1
-    return np.subtract(nodes[inside], start, dtype=np.int64), neighbours
+    neighbors = np.searchsorted(ends - ends[0], inside, side="right") - 1
+    return np.subtract(nodes[inside], start, dtype=np.int64), neighbors

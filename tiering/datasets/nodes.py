@@ -70,19 +70,19 @@ def _make_nodes(node_type: str, arrays: NodeArrays, edges: list[EdgeData], conte
     nodes = NodeData(count, arrays.features, counted_by=counted_by, extra=times)
     if arrays.labels is not None:
         _add_labels(nodes, node_type, arrays.labels, context)
-    labelled = _mark_labelled(nodes, context)
+    labeled = _mark_labeled(nodes, context)
     nodes.splits = {name: split.ids(count, nodes.counted_by) for name, split in arrays.splits.items()}
     asked = context.options.split not in (None, OFFICIAL)
-    if asked and (labelled is not None or len(context.notes["node_types"]) == 1):
+    if asked and (labeled is not None or len(context.notes["node_types"]) == 1):
         if nodes.splits:
             context.notes["splits_replaced"] = sorted(Path(split.where).name for split in arrays.splits.values())
-        nodes.splits = make_splits(labelled, count, context)
+        nodes.splits = make_splits(labeled, count, context)
     elif empty := [name for name, ids in nodes.splits.items() if name.startswith("train") and ids.size == 0]:
         raise InputError(
             f"{arrays.splits[empty[0]].where}: the train set is empty; expected 1 or more nodes; correct it, or make "
             "splits with --split 0.6,0.2,0.2"
         )
-    check_splits(nodes.splits, labelled, count, node_type, context)
+    check_splits(nodes.splits, labeled, count, node_type, context)
     return nodes
 
 
@@ -226,17 +226,17 @@ def _add_labels(nodes: NodeData, node_type: str, labels: LabelArray, context: Im
     """
     num_nodes = nodes.num_nodes
     values, where, prefixes = labels.open(num_nodes), labels.where, labels.prefixes.get(num_nodes, ())
-    labelled = context.options.num_labelled
-    if labelled is not None:
-        prefixes = (*prefixes, labelled)
+    labeled = context.options.num_labelled
+    if labeled is not None:
+        prefixes = (*prefixes, labeled)
     elif prefixes:
-        labelled = prefixes[0]
+        labeled = prefixes[0]
     if values.shape[0] not in (num_nodes, *prefixes):
         raise InputError(
             f"{where}: expected {num_nodes} labels, one per node, found {values.shape[0]}; correct the file, or, if "
             "only the first nodes have labels, say so with --num-labelled"
         )
-    used = values.shape[0] if labelled is None else min(labelled, values.shape[0])
+    used = values.shape[0] if labeled is None else min(labeled, values.shape[0])
     if used < num_nodes:
         context.notes["num_labelled"] = used
 
@@ -281,7 +281,7 @@ def _are_no_classes(block: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     return wrong
 
 
-def _mark_labelled(nodes: NodeData, context: ImportContext) -> npt.NDArray[np.bool_] | None:
+def _mark_labeled(nodes: NodeData, context: ImportContext) -> npt.NDArray[np.bool_] | None:
     """Return a mask of the nodes with a class, or a value that is not NaN; ``None`` without labels."""
     values = nodes.extra.get(LABEL_VALUES, nodes.labels)
     if values is None:

@@ -78,7 +78,7 @@ def detect_format(path: str | os.PathLike[str]) -> str:
     if directory and npy.find_lists(path) is not None:
         raise InputError(
             f"{path}: holds {npy.INDPTR}, which does not say whose lists these are; give --format csc if there is a "
-            "list of in-neighbours for each destination, --format csr if there is a list of targets for each source"
+            "list of in-neighbors for each destination, --format csr if there is a list of targets for each source"
         )
     wanted = [detector.description for detector in detectors.values() if detector is not None]
     refuse_unread([path, *(entries(path) if directory else ())])
@@ -87,12 +87,12 @@ def detect_format(path: str | os.PathLike[str]) -> str:
         names = [entry.name for entry in entries(path)]
         listing = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
         raise InputError(
-            f"{path}: no dataset recognised in this directory; looked for {', '.join(wanted)}; name the --format "
+            f"{path}: no dataset recognized in this directory; looked for {', '.join(wanted)}; name the --format "
             f"or give the right directory; found: {listing or 'nothing'}"
         )
     refuse_archive(path, start := read_start(path, 6))
     hint = "give the directory that holds it" if start == b"\x93NUMPY" else "name the --format"
-    raise InputError(f"{path}: no dataset recognised in this file; looked for {', '.join(wanted)}; {hint}")
+    raise InputError(f"{path}: no dataset recognized in this file; looked for {', '.join(wanted)}; {hint}")
 
 
 def _is_directory(path: Path) -> bool:

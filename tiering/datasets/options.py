@@ -175,16 +175,18 @@ class ImportOptions:
     label: PerType[str] = option(
         _NO_VALUE, "Which of IGB's label files; column of labels in tables of nodes.", "19|2K|[TYPE=]COLUMN",
         panel=_SHAPE, cli=str | None, parse=_per_type(_text))
-    num_labelled: int | None = option(None, "Only the first N nodes have labels.", "N", panel=_SHAPE, parse=_count)
+    num_labelled: int | None = option(
+        None, "Only the first N nodes have labels.", "N", panel=_SHAPE, parse=_count,
+        flags=("--num-labelled", "--num-labeled"))
     mean_features: PerType[str] = option(
-        _NO_VALUE, "Features of a type: the mean of its neighbours' along a relation, in this order.",
+        _NO_VALUE, "Features of a type: the mean of its neighbors' along a relation, in this order.",
         "TYPE=RELATION,..", panel=_SHAPE, cli=str | None, parse=_per_type(_text))
     relations: tuple[str, ...] = option(
         (), "Import only these relations (directory names, or source, name and destination).", "SRC:NAME:DST,..",
         panel=_SHAPE, cli=str | None,
         parse=_texts)
     split: str | tuple[float, float, float] | None = option(
-        None, "Make splits of these fractions of the labelled nodes, or by a rule.", "A,B,C|igb|mlperf|official",
+        None, "Make splits of these fractions of the labeled nodes, or by a rule.", "A,B,C|igb|mlperf|official",
         panel=_SHAPE, cli=str | None, parse=_split)
     split_seed: int = option(0, "Seed of --split.", "N", panel=_SHAPE, parse=_count)
     random_features: PerType[int] = option(
@@ -265,11 +267,11 @@ class ImportOptions:
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> ImportOptions:
         """Check loose options (from Python or a command line) and convert them; ``None`` is the default of each."""
+        raw = {_canonical_name(name, value): value for name, value in raw.items()}
         for name in raw:
             if name not in OPTIONS:
                 raise InputError(f"option {name}: unknown; sources take {', '.join(OPTIONS)}")
         values = {name: value for name, value in raw.items() if value is not None}
-        values = {_canonical_name(name, value): value for name, value in values.items()}
         folder = {"work_dir": values.pop("work_dir")} if "work_dir" in values else {}
         return cls(**folder, **parse_options(cls, values, spell_flag))
 
@@ -335,7 +337,9 @@ def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _canonical_name(name: str, value: Any) -> str:
-    """Return the name of an option: relations with tables are option ``relation``, names of some ``relations``."""
+    """Return the name of an option: relations with tables are ``relation``; the American spelling is accepted."""
+    if name == "num_labeled":
+        return "num_labelled"
     return "relation" if name == "relations" and isinstance(value, Mapping | ArrowStream) else name
 
 

@@ -59,14 +59,14 @@ class DatasetSpec:
     name: str
     title: str
     home: str
-    licence: str
+    license: str
     citation: str
     format: str
     roots: tuple[str, ...]  # folders, below the path that a user gives, where its files may lie
     files: tuple[SpecFile, ...]
     nodes: Mapping[str, int]  # nodes by type, as published
     edges: Mapping[str, int]  # edges in the files by the folder of their relation, where known exactly
-    about: Mapping[str, int]  # numbers known roughly; and of the content: labelled, self_loops, both_directions..
+    about: Mapping[str, int]  # numbers known roughly; and of the content: labeled, self_loops, both_directions..
     labels: str  # reading of labels, in words
     splits: str  # origin of splits, in words
     classes: Mapping[str, int] = field(default_factory=dict)
@@ -134,7 +134,7 @@ def _read(path: Path) -> list[DatasetSpec]:
 
 
 def _make_spec(document: Mapping[str, Any], size: str, variant: Mapping[str, Any]) -> DatasetSpec:
-    about = ("title", "home", "licence", "citation", "format", "labels", "splits", "classes", "options")
+    about = ("title", "home", "license", "citation", "format", "labels", "splits", "classes", "options")
     return DatasetSpec(
         name=variant["name"],
         roots=tuple(root.replace("{size}", size) for root in document["roots"]),
@@ -285,7 +285,7 @@ def make_sized_dataset(source: DatasetSpec, path: Path = Path(), options: Mappin
     types = {part.of for part in parts if part.holds in ("features", "labels") and part.of}
     types |= {end for relation in relations.values() for end in relation[::2]}
     nodes = {name: NodeData(_require_count(source, name)) for name in sorted(types)}
-    labelled = {name: node.num_nodes for name, node in nodes.items() if len(nodes) == 1}
+    labeled = {name: node.num_nodes for name, node in nodes.items() if len(nodes) == 1}
     for part in parts:
         node = nodes.get(part.of or "")
         if node is not None and part.holds == "features" and part.dim and part.dtypes:
@@ -295,9 +295,9 @@ def make_sized_dataset(source: DatasetSpec, path: Path = Path(), options: Mappin
             node.features = stream if packed else FeatureTable(path / part.path, *shape)
         elif node is not None and part.holds == "labels":
             node.labels, node.num_classes = zeros(node.num_nodes), source.classes.get(str(part.of), 1)
-            labelled[str(part.of)] = min((*part.prefixes[:1], node.num_nodes))
+            labeled[str(part.of)] = min((*part.prefixes[:1], node.num_nodes))
     fractions = SPLIT_RULES[asked.split] if isinstance(asked.split, str) else asked.split
-    for name, count in labelled.items():
+    for name, count in labeled.items():
         if fractions:
             names = zip(("train", "val", "test"), fractions, strict=False)
             nodes[name].splits = {split: zeros(round(fraction * count)) for split, fraction in names}

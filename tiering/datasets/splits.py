@@ -129,7 +129,7 @@ def _torch_ids(values: Any, path: Path, where: str) -> npt.NDArray[Any]:
 
 
 def check_splits(
-    splits: dict[str, Ids], labelled: Mask | None, num_nodes: int, where: str, context: ImportContext
+    splits: dict[str, Ids], labeled: Mask | None, num_nodes: int, where: str, context: ImportContext
 ) -> None:
     """Record overlaps between splits, of several masks those of one number, and split nodes without a label."""
     for i, (name, ids) in enumerate(splits.items()):
@@ -139,20 +139,20 @@ def check_splits(
             together = number == "" or other.partition("-")[2] in (number, "")
             if together and (both := int(np.count_nonzero(inside[splits[other]]))):
                 context.warn(f"{where}: {both} nodes are in both {other} and {name}")
-        if labelled is not None and (without := ids.size - int(np.count_nonzero(labelled[ids]))):
+        if labeled is not None and (without := ids.size - int(np.count_nonzero(labeled[ids]))):
             context.warn(f"{where}: {without} of {ids.size} nodes in {name} have no label")
 
 
-def make_splits(labelled: Mask | None, num_nodes: int, context: ImportContext) -> dict[str, Ids]:
-    """Make splits as option ``split`` asks, of the labelled nodes (of all, without labels).
+def make_splits(labeled: Mask | None, num_nodes: int, context: ImportContext) -> dict[str, Ids]:
+    """Make splits as option ``split`` asks, of the labeled nodes (of all, without labels).
 
-    Fractions: nodes are drawn in the order of a hash of (seed, id). ``igb``: in the order of ids where the labelled
+    Fractions: nodes are drawn in the order of a hash of (seed, id). ``igb``: in the order of ids where the labeled
     nodes are the first of all and not all, as in IGB-full, else as fractions. ``mlperf``: in torch's permutation, the
     ids that ``split_seeds.py`` of MLPerf's reference writes. Cost: O(n log n) for n nodes, 24 bytes each.
     """
     rule = context.options.split or OFFICIAL
     fractions = SPLIT_RULES[rule] if isinstance(rule, str) else rule
-    pool = np.arange(num_nodes, dtype=np.int64) if labelled is None else np.flatnonzero(labelled)
+    pool = np.arange(num_nodes, dtype=np.int64) if labeled is None else np.flatnonzero(labeled)
     notes: dict[str, Any] = {"made": rule if isinstance(rule, str) else list(rule), "of": int(pool.size)}
     if rule == "mlperf":
         pool = pool[native.torch_permutation(pool.size, _MLPERF_SEED)]
@@ -173,7 +173,7 @@ def make_splits(labelled: Mask | None, num_nodes: int, context: ImportContext) -
     }
     if splits["train"].size == 0:
         said = rule if isinstance(rule, str) else ",".join(map(str, rule))
-        problem = f"split {said} of {pool.size} labelled nodes leaves the train set empty"
+        problem = f"split {said} of {pool.size} labeled nodes leaves the train set empty"
         raise InputError(f"{context.notes['source']}: {problem}; give train a larger fraction, or check the labels")
     context.notes["splits"] = notes
     return {name: ids for name, ids in splits.items() if ids.size}

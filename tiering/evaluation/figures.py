@@ -27,10 +27,10 @@ _PANEL = (3.4, 3.1)  # inches
 _ROWS = "feature rows"
 _RATES = "Hit rate, with 95 % intervals"
 _Panel = tuple[str, Callable[[Any], None]]
-# Okabe & Ito's palette, told apart with any colour vision; dashes and markers tell lines apart in print.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+# Okabe & Ito's palette, told apart with any color vision; dashes and markers tell lines apart in print.
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _DASHES = ("-", "--", "-.", (0, (1, 1)), (0, (7, 3)), (0, (4, 1, 1, 1, 1, 1)))
-_MARKERS = "os^Dv>X"  # one more than colours: of seven lines, too, no two look alike
+_MARKERS = "os^Dv>X"  # one more than colors: of seven lines, too, no two look alike
 _SPACING = 0.24  # between the markers of a line, as a fraction of the panel's diagonal
 _TOP = 102  # percent where an axis ends: a line at 100 is not cut in half
 
@@ -100,7 +100,7 @@ def draw_depths(axes: Any, results: Sequence[Evaluation], labels: Sequence[str],
     """Draw the same for one score and several ways of sampling, a line for each (figure 9)."""
     from matplotlib import colormaps
 
-    # The colour map's end is too bright on white.
+    # The color map's end is too bright on white.
     shades = colormaps["cividis"](np.linspace(0.0, 0.8, max(len(results), 2)))
     for i, (result, label) in enumerate(zip(results, labels, strict=True)):
         _draw_line(axes, *_points(result, name, 0), label, line_style(i, len(results), shades[i]))
@@ -165,7 +165,7 @@ def _draw_panels(figure: Any, panels: Sequence[_Panel], rows: int, columns: int,
 def _styles(result: Evaluation, names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Return styles by name, the same in all panels of `names`; the oracle, pale and broad, lies below the others."""
     names = [name for name in names or result.hit_rates if name != ORACLE]
-    looks = {name: line_style(i, len(names), COLOURS[i % len(COLOURS)]) for i, name in enumerate(names)}
+    looks = {name: line_style(i, len(names), COLORS[i % len(COLORS)]) for i, name in enumerate(names)}
     oracle = {"color": "0.72", "linewidth": 4.5, "solid_capstyle": "butt"}
     return {ORACLE: oracle, **{name: look for name, look in looks.items() if name in result.hit_rates}}
 

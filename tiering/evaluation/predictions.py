@@ -9,7 +9,7 @@ from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
-from tiering.evaluation.figures import COLOURS, line_style, open_figure, plain_label
+from tiering.evaluation.figures import COLORS, line_style, open_figure, plain_label
 from tiering.evaluation.locality import Locality
 from tiering.evaluation.options import Prices
 from tiering.readahead.config import ReadaheadConfig
@@ -190,7 +190,7 @@ class EpochPredictions(Described):
         points = [{epoch.memory: self.epoch_seconds(epoch) for epoch in epochs} for _, epochs in lines]
         for number, (label, epochs) in enumerate(lines):
             twins, knee = sum(_coincide(points[number], other) for other in points[number + 1 :]), self.knee(epochs)
-            look = line_style(number, len(lines), COLOURS[number % len(COLOURS)]) | {"markevery": None, "capsize": 3}
+            look = line_style(number, len(lines), COLORS[number % len(COLORS)]) | {"markevery": None, "capsize": 3}
             look |= {"linewidth": 1.6 + 2.4 * twins, "markersize": 6 + 4 * twins, "clip_on": False}
             if self._gains(knee, epochs[0]):
                 label += f", knee at {format_bytes(knee.memory)}"

@@ -1,6 +1,6 @@
 """Evaluation of scores: the fraction of the sampler's accesses that a tier filled by a score would serve.
 
-Accesses are counted, not modelled: the training sampler runs for some epochs, and every unique node of every batch is
+Accesses are counted, not modeled: the training sampler runs for some epochs, and every unique node of every batch is
 one access to its feature row. A score orders all rows by expected accesses per byte; its hit rate at a capacity is the
 fraction of accesses that go to the rows at the front of the order that fit. The oracle orders by the counts themselves.
 """

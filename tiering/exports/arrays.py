@@ -107,10 +107,10 @@ class ExportPlan:
             raise InputError(f"stored: {artifact.path} is a graph, and codecs store rows of layouts; name a layout")
         self._forms = {name: RowForm.of(table, codecs.get(name), stored, threads) for name, table in tables.items()}
         shape = GraphShape.of(self.graph, tables=False)
-        relabelled = ReorderPlan(shape, budget, threads).least_memory(features=False) if self._restored else 0
+        relabeled = ReorderPlan(shape, budget, threads).least_memory(features=False) if self._restored else 0
         rows = [self._rows(name, table) for name, table in tables.items() if table.bytes]
         needed = least_memory((items.places, items.reader.reading) for items in rows)
-        budget.require(max(COPY_MEMORY, relabelled, needed), "pieces of what is exported")
+        budget.require(max(COPY_MEMORY, relabeled, needed), "pieces of what is exported")
         relations = [self._add_relation(edges, shape) for edges in shape.edges]
         nodes = {node_type: self._add_nodes(node_type) for node_type in self.graph.node_types}
         for node_type, table in tables.items():
@@ -179,7 +179,7 @@ class ExportPlan:
         if self._restored:
             plan = ReorderPlan(shape, self._budget, self._threads)
             steps = list(plan.estimates(relation_step(shape, relation, self._budget, self._own)))
-            how, memory = "relabelled", max(memory, *(step.memory for step in steps))
+            how, memory = "relabeled", max(memory, *(step.memory for step in steps))
             scratch = stored + sum(step.disk_scratch for step in steps)
         self._add_step(
             begin, relation_key(relation), how, memory=memory, disk_read=round(stored * edges.uncached),

@@ -71,7 +71,7 @@ def write_export(
 
     With `original_order` nodes have the ids of the source; by default ids are ranks, if there are any. Rows that a
     codec stored are decoded; with `stored` they stay as they are, and the codec's parameters are exported too. Cost:
-    every byte is read once and written once, front to back; with `original_order`, ranks are relabelled as a reorder
+    every byte is read once and written once, front to back; with `original_order`, ranks are relabeled as a reorder
     does it.
     """
     budget, workers = parse_memory(memory), parse_threads(threads)
@@ -109,7 +109,7 @@ def graphbolt_metadata(name: str, document: dict[str, Any]) -> dict[str, Any]:
     Edges are pairs sorted by destination: the CSC that GraphBolt makes of them keeps their order. It is JSON, so YAML.
     """
     types, nodes, edges, features, attributes = document["node_types"], [], [], [], []
-    labelled = any(entry["seed_labels"] for entry in types.values())
+    labeled = any(entry["seed_labels"] for entry in types.values())
     sets: dict[str, list[Entry]] = {}
 
     def of_type(key: str) -> Entry:
@@ -123,9 +123,9 @@ def graphbolt_metadata(name: str, document: dict[str, Any]) -> dict[str, Any]:
         if entry["feat"] is not None:
             features.append({"domain": "node", **of_type(key), "name": "feat", **array(entry["feat"]), **ON_DISK})
         for split in SETS:
-            if split in entry["seed_labels" if labelled else "splits"]:
+            if split in entry["seed_labels" if labeled else "splits"]:
                 files = [("seeds", entry["splits"][split])]
-                if labelled:
+                if labeled:
                     files.append(("labels", entry["seed_labels"][split]))
                 data = [{"name": what, **array(file), **IN_MEMORY} for what, file in files]
                 sets.setdefault(SETS[split], []).append({**of_type(key), "data": data})
@@ -140,7 +140,7 @@ def graphbolt_metadata(name: str, document: dict[str, Any]) -> dict[str, Any]:
                 attributes.append({**feature, **IN_MEMORY})
     # One task, whose sets consist of the same arrays for all types: of those that have labels, or of all if none has.
     classes = max((entry["num_classes"] or 0 for entry in types.values() if entry["seed_labels"]), default=0)
-    task = {"name": "node_classification", **({"num_classes": classes} if labelled else {}), **sets}
+    task = {"name": "node_classification", **({"num_classes": classes} if labeled else {}), **sets}
     graph = {"nodes": nodes, "edges": edges, **({"feature_data": attributes} if attributes else {})}
     return {"dataset_name": name, "graph": graph, "feature_data": features, "tasks": [task] if sets else []}
 

@@ -17,7 +17,7 @@ SUM_BYTES = 8  # bytes of a sum of weights; there is one for each entry of a lis
 class ListBytes:
     """Bytes that one relation's lists take in the memory of a GPU that samples from them."""
 
-    index: int  # bytes of a neighbour id
+    index: int  # bytes of a neighbor id
     key: int = 0  # bytes of a column's original id, which keys its random numbers
     weights: bool = False  # sums of edge weights lie there too, for the sampler ``weighted``
 

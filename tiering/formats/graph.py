@@ -83,7 +83,7 @@ class Graph(Artifact):
     def csc(self, relation: Relation | str | None = None) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         """Return the adjacency of a relation, mapped read-only: ``indptr`` (int64) and ``indices`` (int32 or int64).
 
-        The in-neighbours of v are ``indices[indptr[v]:indptr[v + 1]]``.
+        The in-neighbors of v are ``indices[indptr[v]:indptr[v + 1]]``.
         """
         folder = relation_folder(self.relation(relation))
         return self.manifest.array(f"{folder}/indptr"), self.manifest.array(f"{folder}/indices")
@@ -174,7 +174,7 @@ class Graph(Artifact):
         return list(self._node(node_type)["splits"])
 
     def split(self, name: str, node_type: str | None = None) -> np.ndarray[Any, Any]:
-        """Return the node ids of a split, int64, in the order of the source, also where ids are relabelled."""
+        """Return the node ids of a split, int64, in the order of the source, also where ids are relabeled."""
         if node_type is None:
             owners = [owner for owner in self.node_types if name in self._node(owner)["splits"]]
             if len(owners) != 1 and len(self.node_types) > 1:
@@ -204,7 +204,7 @@ class Graph(Artifact):
 
     @property
     def order(self) -> Order | None:
-        """The order this graph was relabelled by, or ``None`` for a graph in original ids."""
+        """The order this graph was relabeled by, or ``None`` for a graph in original ids."""
         return cast("Order | None", self.part("order"))
 
     def new_to_old(self, node_type: str | None = None) -> np.ndarray[Any, Any]:

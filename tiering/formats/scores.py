@@ -74,7 +74,7 @@ class Scores(Artifact):
         return self.manifest.array(f"nodes/{node_type}/{column}")
 
     def adjacency(self, relation: Relation | str | None = None) -> np.ndarray[Any, Any]:
-        """Return the expected reads per epoch of each node's list of in-neighbours in a relation (`Graph.relation`).
+        """Return the expected reads per epoch of each node's list of in-neighbors in a relation (`Graph.relation`).
 
         float64, shape (nodes of the destination type,), by original id, read-only.
         """

@@ -78,8 +78,8 @@ def _name(node_type: str, train: Any) -> str:
 
 def _only_type(graph: SizedGraph) -> str:
     with_split = [t for t in graph.node_types if "train" in graph.splits(t)]
-    labelled = [t for t in graph.node_types if graph.num_classes(t) is not None]
-    for candidates in (graph.node_types, with_split, labelled):
+    labeled = [t for t in graph.node_types if graph.num_classes(t) is not None]
+    for candidates in (graph.node_types, with_split, labeled):
         if len(candidates) == 1:
             return candidates[0]
     types = ", ".join(graph.node_types)

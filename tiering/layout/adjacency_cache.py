@@ -71,7 +71,7 @@ class CacheSplit:
 
     @property
     def saved(self) -> float:
-        """Seconds saved per epoch by features and lists, which ``auto`` maximises."""
+        """Seconds saved per epoch by features and lists, which ``auto`` maximizes."""
         return self.features.saved + self.adjacency.saved
 
     @property

@@ -50,9 +50,9 @@ _FORM = (
 class AccessCosts:
     """Seconds that an access to host memory takes longer than one to the GPU's, with all accesses of a batch in flight.
 
-    Costs are per feature row and per byte of it, per adjacency list looked up, per neighbour id drawn, and per read of
+    Costs are per feature row and per byte of it, per adjacency list looked up, per neighbor id drawn, and per read of
     up to `SSD_READ_BYTES` from one SSD, in addition to host memory; a peer's memory saves `peer_share` of a row's. By
-    default a list's begin and end, and each neighbour id, cost one scattered sector of 32 B, 2.53 ns. A feature row
+    default a list's begin and end, and each neighbor id, cost one scattered sector of 32 B, 2.53 ns. A feature row
     costs its bytes at 25 GB/s, 0.0396 ns each, and one sector, because rows begin and end inside sectors.
     """
 
@@ -95,6 +95,8 @@ def read_access_costs(path: str | os.PathLike[str]) -> AccessCosts:
         document = json.loads(file.read_text())
     except (ValueError, RecursionError) as error:
         raise InputError(f"{where}: not valid JSON ({error}); expected {_FORM}") from None
+    if isinstance(document, dict) and "neighbor_seconds" in document:
+        document["neighbour_seconds"] = document.pop("neighbor_seconds")
     _check_fields(document, ("device", "feature_seconds", "list_seconds", "neighbour_seconds"), _ASSUMED, where)
     feature, device = document["feature_seconds"], document["device"]
     _check_fields(feature, ("base", "per_byte"), {}, f"{where}: feature_seconds")
@@ -102,10 +104,10 @@ def read_access_costs(path: str | os.PathLike[str]) -> AccessCosts:
         raise InputError(f"{where}: device: expected the name of the device measured, found {device!r}")
     seconds = {**_ASSUMED, **document, **{f"feature_seconds.{name}": feature[name] for name in feature}}
     names = ("feature_seconds.base", "feature_seconds.per_byte", "list_seconds", "neighbour_seconds", *_ASSUMED)
-    base, per_byte, lists, neighbours, peers, ssd = (_at_most_one(seconds[name], f"{where}: {name}") for name in names)
-    if not any((base, per_byte, lists, neighbours)):
+    base, per_byte, lists, neighbors, peers, ssd = (_at_most_one(seconds[name], f"{where}: {name}") for name in names)
+    if not any((base, per_byte, lists, neighbors)):
         raise InputError(f"{where}: expected seconds above 0 for features or lists, found 0 for all; measure again")
-    return AccessCosts(base, per_byte, lists, neighbours, peers, ssd, f"measured on {device.strip()}")
+    return AccessCosts(base, per_byte, lists, neighbors, peers, ssd, f"measured on {device.strip()}")
 
 
 def _check_fields(document: Any, required: Collection[str], optional: Collection[str], where: str) -> None:
@@ -274,7 +276,7 @@ class EdgeScores:
         cls, indptr: Ints, reads: Callable[[int, int], Floats], entries: Callable[[Ints], Floats],
         blocks: int = EDGE_BLOCKS,
     ) -> EdgeScores:  # fmt: skip
-        """Score rows by the reads of the lists of columns begin to end, which draw ``entries(d)`` of d neighbours."""
+        """Score rows by the reads of the lists of columns begin to end, which draw ``entries(d)`` of d neighbors."""
         count = indptr.shape[0] - 1
 
         def drawn(begin: int, end: int) -> Floats:
@@ -306,7 +308,7 @@ def prefix_sums(values: Any, ends: Sequence[int]) -> list[float]:
 def falling_rates(values: Floats, sizes: Ints) -> Floats:
     """Return for each block (of a size above 0) the highest value per byte of a run of blocks that it begins.
 
-    Neighbours whose rates would rise are pooled until none does (the upper concave hull); cost O(blocks).
+    Neighbors whose rates would rise are pooled until none does (the upper concave hull); cost O(blocks).
     """
     pooled: list[tuple[float, int, int]] = []
     for value, size in zip(values.tolist(), sizes.tolist(), strict=True):

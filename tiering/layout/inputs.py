@@ -30,7 +30,7 @@ from tiering.layout.tiers import RankedTable
 from tiering.sampling import list_read_entries, list_read_places, resolve_fanouts
 
 COMPARED = 1000  # ranks of each type whose scores are compared with those of the order
-USUAL_FANOUT = 10  # neighbours that a read of a list draws where no scores are given: the loader's default
+USUAL_FANOUT = 10  # neighbors that a read of a list draws where no scores are given: the loader's default
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ def edge_tables_to_place(
     """Return the tables of `edge_feature_tables` with scores.
 
     With `scores` a list is read as often as they predict, by their sampler and fanouts; without, as often as the
-    feature row of its node by the scores of the order, `USUAL_FANOUT` neighbours at a time.
+    feature row of its node by the scores of the order, `USUAL_FANOUT` neighbors at a time.
     """
     purpose, remedy = ", which edge features are placed by", "leave --scores out, or "
     placed = []

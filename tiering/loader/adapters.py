@@ -207,10 +207,10 @@ def choose_sampler(options: dict[str, Any], replace: bool, weight: str | None, w
     if refused := [name for name in ("fanouts", "frontier") if name in options]:
         raise TypeError(f"unexpected keyword argument {refused[0]!r}: it follows from the library that batches are for")
     if weight not in (None, "weight", "edge_weight"):  # PyG's name of it
-        raise InputError(f"{weight_option}: neighbours are drawn by the edge data 'weight', found {weight!r}")
+        raise InputError(f"{weight_option}: neighbors are drawn by the edge data 'weight', found {weight!r}")
     asked = {"replace": replace, weight_option: weight, "sampler": options.get("sampler")}
     if len(both := [name for name, value in asked.items() if value]) > 1:
-        raise InputError(f"{', '.join(both)}: each chooses how neighbours are drawn; leave one out")
+        raise InputError(f"{', '.join(both)}: each chooses how neighbors are drawn; leave one out")
     return str(options.pop("sampler", None) or ("weighted" if weight else "replacement" if replace else "uniform"))
 
 
@@ -238,7 +238,7 @@ def require_library(name: str) -> None:
 
 
 _STORES = "PyG's own loaders take it, over `pyg_stores` and `pyg_sampler`"
-_SEED = "`seed` says what is random, the order of an epoch and the neighbours drawn"
+_SEED = "`seed` says what is random, the order of an epoch and the neighbors drawn"
 
 
 @dataclass(frozen=True)

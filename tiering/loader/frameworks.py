@@ -88,7 +88,7 @@ class ForFrameworks(OpenTables):
         time_attr, input_time, temporal_strategy, disjoint, subgraph_type
             As PyG's: times that ``import --time`` kept, and the time of each seed, by default its node's own.
         replace, weight_attr
-            Draw neighbours with replacement; in proportion to the edge data ``weight``, or ``edge_weight`` as PyG says.
+            Draw neighbors with replacement; in proportion to the edge data ``weight``, or ``edge_weight`` as PyG says.
         edge_attrs
             Edge data to take along; all by default. ``weight`` is called ``edge_weight``, ``type`` ``edge_type``,
             features (``feat``, from the tiers where the layout places them) ``edge_attr``.
@@ -269,7 +269,7 @@ class ForFrameworks(OpenTables):
             Seeds instead of a split: **original ids**, by node type where there are several; ``None``: all nodes, in
             the order of the source. ``seeds`` takes ranks.
         replace, prob
-            Draw neighbours with replacement; in proportion to the edge data ``weight``.
+            Draw neighbors with replacement; in proportion to the edge data ``weight``.
         feature_name, label_name
             Names in ``blocks[0].srcdata`` and ``blocks[-1].dstdata``; ``dgl.NID`` are ids of the source.
         edge_attrs, return_edge_id, transform
@@ -353,7 +353,7 @@ class ForFrameworks(OpenTables):
 def pyg_sampling(
     graph: Graph, num_neighbors: Any, replace: bool, weight_attr: str | None, options: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the keywords of `SamplingOptions` that say how PyG draws neighbours: a node samples once."""
+    """Return the keywords of `SamplingOptions` that say how PyG draws neighbors: a node samples once."""
     if hasattr(num_neighbors, "get_values"):  # torch_geometric.sampler.NumNeighbors
         num_neighbors = num_neighbors.get_values(graph.relations)
     sampler = choose_sampler(options, replace, weight_attr, "weight_attr")
@@ -361,7 +361,7 @@ def pyg_sampling(
 
 
 def dgl_sampling(fanouts: Any, replace: bool, prob: str | None, options: dict[str, Any]) -> dict[str, Any]:
-    """Return the keywords of `SamplingOptions` that say how DGL draws neighbours: in every layer anew."""
+    """Return the keywords of `SamplingOptions` that say how DGL draws neighbors: in every layer anew."""
     if isinstance(fanouts, (str, bytes)) or not isinstance(fanouts, Sequence) or not fanouts:
         raise InputError(f"fanouts: expected one entry per layer such as [10, 10], found {fanouts!r}")
     sampler = choose_sampler(options, replace, prob, "prob")

@@ -52,7 +52,7 @@ class TieredLayout(ForFrameworks, Described, AbstractContextManager["TieredLayou
             `tiering.loader.options.SeedOptions`. ``None``: all nodes; with ``shuffle=False`` in the order of their
             ranks, which `pyg_loader` and `dgl_loader` replace by that of the source.
         fanouts
-            Neighbours per hop, the seeds' own hop first, in forms of `tiering.text.units.parse_fanouts`. ``pinsage``:
+            Neighbors per hop, the seeds' own hop first, in forms of `tiering.text.units.parse_fanouts`. ``pinsage``:
             how many of the most visited nodes; ``ladies``: nodes per layer.
         batch_size, frontier, sampler, seed, num_walks, walk_length, restart, metapaths
             See `tiering.sampling.SamplingOptions`. ``pinsage`` and ``ladies`` give their edges weights.

@@ -84,7 +84,7 @@ class DeviceOptions:
     """Processes of this machine that hold one copy of what lies in host memory, and with a GPU share the peer tier.
     ``auto``: those of torch's default process group, with a GPU also those that ``torchrun`` started; ``off``: none; a
     ``torch.distributed.ProcessGroup``; or a `tiering.loader.PeerGroup`. A loader shares the buffer (on the CPU the
-    tiers, too) if its `rank` and `world_size` are those of the initialised group; the processes then make the same
+    tiers, too) if its `rank` and `world_size` are those of the initialized group; the processes then make the same
     loaders in the same order and begin the same epochs."""
     gpu: str | int | None = None
     """Feature rows in each GPU's memory, if not as many as in the layout: ``6GiB``, ``9%`` of all rows, 0. No file

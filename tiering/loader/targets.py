@@ -206,7 +206,7 @@ class NodeTargets:
             raise InputError(f"split: expected its name, {found}; the layout holds the graph: leave it out")
         if split is not None and not isinstance(split, str):
             raise InputError(
-                f"split: expected its name, found {split!r}; neighbours per hop come second (fanouts=, num_neighbors=)"
+                f"split: expected its name, found {split!r}; neighbors per hop come second (fanouts=, num_neighbors=)"
             )
         if options.seeds is not None or split is None:
             node_type, what = find_node_type(graph, node_type, "seeds"), "seeds"

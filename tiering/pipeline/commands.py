@@ -197,7 +197,7 @@ def evaluate_scores(
     scores
         Scores of the graph; the oracle, which knows the reads, is always there.
     fanouts
-        Neighbours per hop, the seeds' own first, in any form of `tiering.text.units.parse_fanouts`.
+        Neighbors per hop, the seeds' own first, in any form of `tiering.text.units.parse_fanouts`.
     **options
         Of `tiering.evaluation.evaluate`: ``epochs`` (3), ``shares`` (capacities, 0 to 1), ``tiers``..., and of
         `tiering.sampling.SamplingOptions`: ``batch_size`` (1024 nodes), ``seed`` (0)...
@@ -241,7 +241,7 @@ def reorder_graph(
     features
         Also write the feature tables in rank order; otherwise the features stay as the graph has them.
     """
-    from tiering.reorder import graph as relabelling
+    from tiering.reorder import graph as relabeling
     from tiering.reorder.plan import ReorderPlan
     from tiering.reorder.rank import check_scores, read_first
 
@@ -266,7 +266,7 @@ def reorder_graph(
     with run.carrier(base, known) as carrier:
         if carrier is None:
             plan.require_memory(features)
-        return relabelling.reorder_graph(
+        return relabeling.reorder_graph(
             base, known, out, first=chosen, features=features, threads=threads, memory=budget, force=run.force,
             carrier=carrier,
         )  # fmt: skip

@@ -68,6 +68,8 @@ def read_config(path: Path) -> ChainConfig:
 
 def _sections(path: Path) -> dict[str, dict[str, Any]]:
     document, known = read_toml(require_file(path, "a TOML file that describes a chain")), known_keys()
+    if isinstance(section := document.get("dataset"), dict) and "num_labeled" in section:
+        section["num_labelled"] = section.pop("num_labeled")
     _refuse_unknown(path, "section", document, tuple(known))
     for name, section in document.items():
         if not isinstance(section, dict):

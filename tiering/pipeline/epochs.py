@@ -44,7 +44,7 @@ def plan_epochs(
     scores
         Scores of the graph, by which its rows would be ordered.
     fanouts
-        Neighbours per hop, the seeds' own first, in any form of `tiering.text.units.parse_fanouts`.
+        Neighbors per hop, the seeds' own first, in any form of `tiering.text.units.parse_fanouts`.
     **options
         Of `tiering.evaluation.predict.predict`: ``rows_in_memory``, ``disk``, ``lists_disk``, ``dtype``,
         ``step_seconds``, ``target``, ``price``, ``train``..., and of `tiering.sampling.SamplingOptions`.

@@ -66,7 +66,7 @@ class SsdTables:
         return native.ssd_rows_among(self.rows, self.shape, self.begins, [nodes[t] for t in self.types])
 
     def thinned(self, rows: Rows) -> Rows:
-        """Return the rows in one of every `THINNED` runs of neighbours, of about `_RUN` bytes; of a small tier all."""
+        """Return the rows in one of every `THINNED` runs of neighbors, of about `_RUN` bytes; of a small tier all."""
         if self.thinning == 1:
             return rows
         runs = rows // max(1, _RUN // max(row_bytes for _, row_bytes, *_ in self.rows))

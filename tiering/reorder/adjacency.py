@@ -60,7 +60,7 @@ class RelabelSizes:
         return offsets + min(sources, self.sizes.block) + min(widest, self.sizes.block) + PIECES * self.piece
 
     def require(self, what: str, budget: Budget) -> None:
-        """Raise `BudgetError` unless the relation can be relabelled."""
+        """Raise `BudgetError` unless the relation can be relabeled."""
         columns, sources = format_count(self.num_dst), format_count(self.num_src)
         whose = f"{what}: {columns} columns, {sources} sources, {self.num_edges} edges"
         budget.require(self.minimum(), f"{whose}, in pieces of 64 MiB,")

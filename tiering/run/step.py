@@ -312,7 +312,7 @@ class LocalExecutor:
             self._dropped.append(future)
 
     def settle(self) -> None:
-        """Wait until cancelled attempts that were running have ended."""
+        """Wait until canceled attempts that were running have ended."""
         wait(self._dropped)
         self._dropped.clear()
 

@@ -54,7 +54,7 @@ class SampledBatch:
     num_nodes: list[dict[str, int]]
     """``num_nodes[h][t]``: nodes of type t known after h hops; entry 0 counts the seeds. hops + 1 entries."""
     hops: list[dict[Relation, SampledEdges]] = field(repr=False)
-    """``hops[h][relation]``: edges drawn at hop h (0 = the seeds' own neighbours)."""
+    """``hops[h][relation]``: edges drawn at hop h (0 = the seeds' own neighbors)."""
     epoch: int
     batch: int  # number of the batch in its epoch
     instances: dict[str, IdArray] = field(default_factory=dict, repr=False)
@@ -184,7 +184,7 @@ class Sampler:
         self.subgraphs.check_rule(rule)
         time = self.subgraphs.time
         self.times = None if time is None else SampledTimes(graph, self.relations, time)
-        """The times that neighbours are drawn by; ``None`` where they have none."""
+        """The times that neighbors are drawn by; ``None`` where they have none."""
         place = {t: i for i, t in enumerate(self.node_types)}
         given, workers = weights or {}, parse_threads(threads)
         relations = [

@@ -31,7 +31,7 @@ class SampledGraph(Protocol):
         """Return the nodes of a type."""
 
     def csc(self, relation: Relation) -> tuple[Array, Array]:
-        """Return ``(indptr, indices)``: column = destination, indices = its in-neighbours."""
+        """Return ``(indptr, indices)``: column = destination, indices = its in-neighbors."""
 
 
 def _checked(array: Array, what: str, dtypes: str, size: int | None = None) -> Array:

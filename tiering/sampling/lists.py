@@ -1,4 +1,4 @@
-"""Neighbour lists that exceed memory: windows of batches read them from their files, or maps of them are advised."""
+"""Neighbor lists that exceed memory: windows of batches read them from their files, or maps of them are advised."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ STRATEGIES = ("uniform", "last")
 SUBGRAPH_TYPES = ("directional", "induced", "bidirectional")
 
 PANEL = "How training samples"
-Fanout = int | Mapping[Any, int]  # neighbours per node at one hop: one number for all relations, or one per relation
+Fanout = int | Mapping[Any, int]  # neighbors per node at one hop: one number for all relations, or one per relation
 Fanouts: TypeAlias = str | Sequence[Fanout] | Mapping[Any, Sequence[int]]
 """Fanouts in any form of `tiering.text.units.parse_fanouts`."""
 
@@ -60,11 +60,11 @@ class Subgraphs:
     disjoint: bool = option(
         False, "Each seed has a subgraph of its own; always so with --time.", panel=PANEL)
     time: str | None = option(
-        None, "Times of edges or nodes: no neighbour is newer than its seed.", "NAME", panel=PANEL)
+        None, "Times of edges or nodes: no neighbor is newer than its seed.", "NAME", panel=PANEL)
     temporal_strategy: str = option(
-        "uniform", "Neighbours taken of those not newer: drawn, or the newest.", "uniform|last", panel=PANEL)
+        "uniform", "Neighbors taken of those not newer: drawn, or the newest.", "uniform|last", panel=PANEL)
     time_window: Any = option(
-        None, "Most time from a neighbour to its seed, in the unit of the times.", "N", panel=PANEL, cli=str | None,
+        None, "Most time from a neighbor to its seed, in the unit of the times.", "N", panel=PANEL, cli=str | None,
         from_cli=_number)
     subgraph_type: str = option(
         "directional", "Edges of a batch: those drawn, all visible among its nodes, or those drawn and their mirrors.",
@@ -96,14 +96,14 @@ class SamplingOptions(Subgraphs):
     """A sampler and the batches it is asked for; `InputError` where an option does not fit."""
 
     fanouts: Sequence[Fanout] = option(
-        MISSING, "Neighbours per hop, the seeds' own hop first; -1 is all. Per relation: "
+        MISSING, "Neighbors per hop, the seeds' own hop first; -1 is all. Per relation: "
         "'cites=10,writes=5;cites=5,writes=0', hops separated by semicolons, 0 skips.", "N,N,..", panel=PANEL,
         cli=str | None,
     )  # fmt: skip
     batch_size: int = option(1024, "Training nodes per batch, at least 1.", "N", panel=PANEL)
     frontier: str = option("all", "Nodes that sample in a hop: all so far, or new ones.", "all|new", panel=PANEL)
     sampler: str = option(
-        "uniform", "How neighbours are drawn. full: --fanouts -1,-1. pinsage: the fanout most visited of random walks. "
+        "uniform", "How neighbors are drawn. full: --fanouts -1,-1. pinsage: the fanout most visited of random walks. "
         "ladies: the fanout is nodes per layer.", "|".join(SAMPLERS), panel=PANEL,
     )  # fmt: skip
     num_walks: int = option(200, "pinsage: walks from each node.", "N", panel=PANEL)

@@ -1,4 +1,4 @@
-"""The samplers by rule: neighbours of each node, of a whole frontier (LADIES), or by random walks (PinSAGE)."""
+"""The samplers by rule: neighbors of each node, of a whole frontier (LADIES), or by random walks (PinSAGE)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tiering.sampling.plan import whole_number
 
 
 class NeighborSampler(Sampler):
-    """Neighbour sampling, hop by hop, over every relation: every frontier node draws from its in-neighbours.
+    """Neighbor sampling, hop by hop, over every relation: every frontier node draws from its in-neighbors.
 
     Parameters
     ----------
@@ -28,13 +28,13 @@ class NeighborSampler(Sampler):
     fanouts
         One entry per hop, the seeds' own hop first (DGL lists them the other way round): a number for all relations
         or a mapping ``relation -> number`` with an entry for every relation (a tuple, ``"src:name:dst"``, or a name
-        that is unique). -1 takes all neighbours; 0, in a mapping, skips the relation.
+        that is unique). -1 takes all neighbors; 0, in a mapping, skips the relation.
     rule
-        ``"uniform"``: ``min(degree, fanout)`` neighbours without replacement, every subset equally likely; a list no
+        ``"uniform"``: ``min(degree, fanout)`` neighbors without replacement, every subset equally likely; a list no
         longer than the fanout is taken whole, in its order. ``"replacement"``: `fanout` independent draws, where the
         list is not empty; the same edge may come several times. ``"weighted"``: without replacement, each draw in
         proportion to the weights of what is left (``edge_data(relation)["weight"]``); edges of weight 0 are never
-        drawn. Parallel edges are separate neighbours in all of them.
+        drawn. Parallel edges are separate neighbors in all of them.
     frontier
         ``"all"``: every node found so far samples again (DGL, GraphBolt, the GraphSAGE of the papers); ``"new"``:
         only nodes first found at the hop before (PyG).
@@ -43,7 +43,7 @@ class NeighborSampler(Sampler):
     threads
         Threads that prepare ``"weighted"``; the result does not depend on it.
     subgraphs
-        Whether seeds have subgraphs of their own, the time that neighbours must not be newer than, and which edges a
+        Whether seeds have subgraphs of their own, the time that neighbors must not be newer than, and which edges a
         batch has.
 
     Notes
@@ -77,7 +77,7 @@ class NeighborSampler(Sampler):
 class LayerSampler(Sampler):
     """LADIES: at every hop a number of nodes is drawn for the whole frontier, important ones more likely.
 
-    At a hop and relation the candidates are the in-neighbours u of the frontier. With d(v) = in-degree of v in the
+    At a hop and relation the candidates are the in-neighbors u of the frontier. With d(v) = in-degree of v in the
     relation, u's importance is the sum of 1 / d(v)^2 over its edges u -> v into the frontier, parallel edges each.
     `layer_sizes` candidates are drawn without replacement, each next one with probability in proportion to importance
     among the rest; fewer candidates are all taken. All edges into the frontier from drawn nodes are kept, and from
@@ -109,18 +109,18 @@ class LayerSampler(Sampler):
 
 
 class RandomWalkSampler(Sampler):
-    """PinSAGE: every frontier node walks at random, and the nodes visited most often become its neighbours.
+    """PinSAGE: every frontier node walks at random, and the nodes visited most often become its neighbors.
 
     A frontier node starts `num_walks` walks. A walk takes up to `walk_length` steps, each from a node v to one of v's
-    in-neighbours, all edges of the list equally likely; with metapaths, a step follows all relations of a metapath in
+    in-neighbors, all edges of the list equally likely; with metapaths, a step follows all relations of a metapath in
     turn. The node where a step ends counts as visited, the start too if a walk comes back. After every step but the
     last the walk ends with probability `restart`; it ends, too, where a list is empty. The `fanout` most visited nodes
-    become neighbours, most visits first, equal visits by lower original id; edges weigh their visits.
+    become neighbors, most visits first, equal visits by lower original id; edges weigh their visits.
 
     Parameters
     ----------
     graph, fanouts, frontier, seed
-        As for `NeighborSampler`, with metapaths in the place of relations: `fanouts` are neighbours per node, and -1
+        As for `NeighborSampler`, with metapaths in the place of relations: `fanouts` are neighbors per node, and -1
         takes every visited node.
     num_walks
         Walks per frontier node, at least 1.
@@ -236,7 +236,7 @@ def make_sampler(graph: SampledGraph, options: SamplingOptions) -> Sampler:
         for hop, numbers in enumerate(resolve_fanouts(graph.relations, fanouts)):
             if bad := [number for number in numbers if number not in (-1, 0)]:
                 raise InputError(
-                    f"fanouts of hop {hop}: sampler 'full' takes all neighbours, expected -1 (or 0 to skip a "
+                    f"fanouts of hop {hop}: sampler 'full' takes all neighbors, expected -1 (or 0 to skip a "
                     f"relation), found {bad[0]}; for two hops write -1,-1"
                 )
     rule = cast(DrawRule, "uniform" if name == "full" else name)

@@ -1,6 +1,6 @@
 """Scores that ask nothing of training: by chance (what a better method gains is over these), by degree, the user's own.
 
-Out-degree: a node that stands in many neighbour lists is sampled often.
+Out-degree: a node that stands in many neighbor lists is sampled often.
 """
 
 from __future__ import annotations

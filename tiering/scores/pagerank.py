@@ -1,6 +1,6 @@
 """Reverse PageRank, plain and weighted by the training set (Min et al., KDD'22, Algorithm 1).
 
-A node u is read whenever an out-neighbour v is sampled and picks u out of its in-neighbours. With N nodes of all types,
+A node u is read whenever an out-neighbor v is sampled and picks u out of its in-neighbors. With N nodes of all types,
 ``s'(u) = (1 - d) / N + d * (sum over relations, over edges u -> v of s(v) / indeg(v))``, the in-degree within the
 relation: `rpr` until nothing changes, `wrpr` a few times, with the weight on the training nodes at first.
 """

@@ -238,10 +238,10 @@ def _notes(name: str, reason: str, unused: Sequence[str], sampling: SamplingOpti
         users = ", ".join(name for name, method in METHODS.items() if option in method.options)
         notes.append(f"{option.replace('_', ' ')} has no effect on {name}" + (f", only on {users}" if users else ""))
     if sampling is not None and sampling.sampler == "weighted" and name == "vip":
-        notes.append("vip knows no edge weights: it takes all neighbours for equally likely")
+        notes.append("vip knows no edge weights: it takes all neighbors for equally likely")
     if sampling is not None and sampling.time and name in ("vip", "hybrid"):
         prior = "its prior ignores" if name == "hybrid" else "vip ignores"
-        notes.append(f"{prior} time: it takes neighbours of any time for equally likely")
+        notes.append(f"{prior} time: it takes neighbors of any time for equally likely")
     return notes
 
 
@@ -297,7 +297,7 @@ def _write_columns(writer: ArtifactWriter, graph: Graph, plan: ScorePlan, carrie
 
 
 def adjacency_bytes(graph: Graph, scores: Scores, relation: Relation | str | None = None) -> Float64Array:
-    """Return the expected bytes of each node's in-neighbour list in a relation read per epoch, in the ids of `graph`.
+    """Return the expected bytes of each node's in-neighbor list in a relation read per epoch, in the ids of `graph`.
 
     Predicted reads (the column ``adjacency``) times `tiering.sampling.list_read_bytes`; float64, shape (nodes of the
     destination type,). `graph` is the one that was scored, or one reordered from it.

@@ -1,7 +1,7 @@
 """Descriptions of things for people, as data: fields, tables, lines, small plots. The command line prints them as text.
 
 Notebooks show them as HTML. Names come from files that anybody may have written, so all text is escaped, and what no
-eye can see is spelt out (`progress.printable`). The HTML says nothing of colours and fonts, so that it fits
+eye can see is spelled out (`progress.printable`). The HTML says nothing of colors and fonts, so that it fits
 light and dark themes; plots are on white.
 """
 

@@ -1,6 +1,6 @@
 """Figures as SVG that a phone shows with readable text: lines, and a bar to scale.
 
-Text and grid take the colour of the page's text, so that figures fit light and dark pages and paper.
+Text and grid take the color of the page's text, so that figures fit light and dark pages and paper.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from tiering.text.progress import printable
 
 _WIDTH, _RIGHT, _PLOT, _LINE = 360, 22, 170, 18  # units of the drawing, about pixels of a phone; `_LINE`: of text
 _LETTER = 7.7  # width of a letter
-_COLOURS = ("#0a78b8", "#cf5b00", "#0c9468", "#b95d92", "#7d6bc4", "#94702a", "#697586", "#b23b3b")
-"""Colours with a contrast of 3 and more on white and on black."""
+_COLORS = ("#0a78b8", "#cf5b00", "#0c9468", "#b95d92", "#7d6bc4", "#94702a", "#697586", "#b23b3b")
+"""Colors with a contrast of 3 and more on white and on black."""
 _DASHES = ("none", "8 3", "2 2", "10 3 2 3", "14 4", "5 5")
 _TICKS, _DOTTED = 5, 20  # ticks of an axis, about; points of a line, at most, that are dots too
 
@@ -61,16 +61,16 @@ def draw_lines(x: Axis, y: Axis, lines: Mapping[str, Points], flagged: Mapping[s
     flagged = flagged or {}
     body, across, down, bottom = _frame(x, y, flagged)
     for number, (name, points) in enumerate(lines.items()):
-        fill = _COLOURS[number % len(_COLOURS)]
-        colour = f'stroke="{fill}" stroke-width="2"'
+        fill = _COLORS[number % len(_COLORS)]
+        color = f'stroke="{fill}" stroke-width="2"'
         dashes = f'stroke-dasharray="{_DASHES[number % len(_DASHES)]}"'
         path = " ".join(f"{across(p[0]):.1f},{down(p[1]):.1f}" for p in points)
-        body.append(f'<polyline points="{path}" fill="none" {colour} {dashes}/>')
+        body.append(f'<polyline points="{path}" fill="none" {color} {dashes}/>')
         for at, value, *_ in points if len(points) <= _DOTTED else ():
             body.append(f'<circle cx="{across(at):.1f}" cy="{down(value):.1f}" r="3" fill="{fill}"/>')
         for at, value, error in (p for p in points if len(p) == 3 and p[2]):
-            body.append(f'<path d="M{across(at):.1f} {down(value - error):.1f}V{down(value + error):.1f}" {colour}/>')
-        body.append(f'<path d="M0 {bottom - 4}h26" {colour} {dashes}/>{_text(32, bottom, _cut(name, _WIDTH - 32))}')
+            body.append(f'<path d="M{across(at):.1f} {down(value - error):.1f}V{down(value + error):.1f}" {color}/>')
+        body.append(f'<path d="M0 {bottom - 4}h26" {color} {dashes}/>{_text(32, bottom, _cut(name, _WIDTH - 32))}')
         bottom += _LINE
     told = []
     for name, points in lines.items():
@@ -84,7 +84,7 @@ def draw_bar(parts: Mapping[str, tuple[float, str]]) -> str:
     """Return SVG of a bar cut to the scale of its parts: by name the size, and the size in words."""
     total, left, body = sum(size for size, _ in parts.values()) or 1, 0.0, list[str]()
     for number, (name, (size, words)) in enumerate(parts.items()):
-        fill, y = f'fill="{_COLOURS[number % len(_COLOURS)]}"', 44 + number * _LINE
+        fill, y = f'fill="{_COLORS[number % len(_COLORS)]}"', 44 + number * _LINE
         width = _WIDTH * size / total
         body.append(f'<rect x="{left:.2f}" y="0" width="{max(0.0, width - 1):.2f}" height="26" {fill}/>')
         body.append(f'<rect x="0" y="{y - 10}" width="12" height="12" {fill}/>')

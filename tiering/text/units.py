@@ -126,9 +126,9 @@ def parse_threads(threads: int | str | None) -> int:
 
 
 def parse_fanouts(fanouts: Any, what: str = "fanouts") -> list[int | dict[str, int]]:
-    """Parse fanouts, neighbours sampled per hop, the seeds' own hop first, in any of the forms users write them.
+    """Parse fanouts, neighbors sampled per hop, the seeds' own hop first, in any of the forms users write them.
 
-    Text ``10,10,5``, or a list: one number per hop for all relations; -1 means all neighbours. By relation, 0 for none:
+    Text ``10,10,5``, or a list: one number per hop for all relations; -1 means all neighbors. By relation, 0 for none:
     text ``cites=10,writes=5;cites=5,writes=0``, one mapping per hop, or a mapping from relation to a list. Returns per
     hop a number, or a mapping from relation, as text, to number; relations are checked where the graph is known.
     """
@@ -190,7 +190,7 @@ def _fanout(value: Any, what: str, least: int) -> int:
         ) from None
     if number != -1 and not least <= number < 2**31:
         raise InputError(
-            f"{what}: each entry is at least {least}, or -1 for all neighbours, and below 2^31; found {quoted(number)}"
+            f"{what}: each entry is at least {least}, or -1 for all neighbors, and below 2^31; found {quoted(number)}"
         )
     return number
 

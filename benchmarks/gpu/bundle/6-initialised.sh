@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Uninitialised reads in the kernels, and races in shared memory.
+# Uninitialized reads in the kernels, and races in shared memory.
 . "$(dirname "$0")/common.sh"
 need_build
 

@@ -1,4 +1,4 @@
-// Neighbours sampled without replacement as cuGraph and GraphBolt have published it, written to be compared with; no
+// Neighbors sampled without replacement as cuGraph and GraphBolt have published it, written to be compared with; no
 // part of the package.
 //
 // Every edge of every list gets a random key, the edges of each list are sorted by it, and the first of them are taken:
@@ -94,7 +94,7 @@ extern "C" int reference_sort(void* workspace, size_t* workspace_bytes, const ui
                                                               static_cast<cudaStream_t>(stream)));
 }
 
-/// The first `outs[k + 1] - outs[k]` of list k by sorted places: neighbours, and the places of their lists.
+/// The first `outs[k + 1] - outs[k]` of list k by sorted places: neighbors, and the places of their lists.
 extern "C" int reference_take(int id_bytes, const void* indices, const int64_t* places, const int64_t* firsts,
                               const int64_t* outs, int64_t count, int64_t taken, int64_t* sources,
                               int64_t* destinations, void* stream) {

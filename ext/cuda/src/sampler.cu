@@ -126,7 +126,7 @@ struct GpuSampler::Memory {
   /// The key of the random numbers of a hop and relation.
   uint64_t stream_key(size_t group) const {
     const size_t relations = config.relations.size();
-    return fold_key(StreamUse::neighbours, {config.seed, epoch, batch, group / relations, group % relations});
+    return fold_key(StreamUse::neighbors, {config.seed, epoch, batch, group / relations, group % relations});
   }
 
   /// Puts all of a batch on the stream.
@@ -207,7 +207,7 @@ struct GpuSampler::Memory {
     const NodeSlots slots = types[src].slots();
     Faults* const seen = faults.as<Faults>();
     if (!whole) {
-      launch_on(config.max_sms, "reading neighbours", reach_drawn<Index>, frontier_bound * fanout, stream, frontier,
+      launch_on(config.max_sms, "reading neighbors", reach_drawn<Index>, frontier_bound * fanout, stream, frontier,
                 task, lists, edges, slots, seen);
       return number(of.src_type, bound, {lists.counts + frontier_bound}, edges.src, num_edges(group));
     }
@@ -222,7 +222,7 @@ struct GpuSampler::Memory {
       sums_of_marks = marks;
       drawn.there = total.data();
     }
-    launch_on(config.max_sms, "reading neighbours", reach_whole<Index>, bound, stream, frontier, task, lists,
+    launch_on(config.max_sms, "reading neighbors", reach_whole<Index>, bound, stream, frontier, task, lists,
               sums_of_marks, bound, edges, slots, seen);
     number(of.src_type, bound, drawn, edges.src, num_edges(group));
   }

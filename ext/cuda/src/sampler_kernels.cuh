@@ -94,7 +94,7 @@ __global__ void look_up(AdjacencyTable<Index> table, NodeKeys keys, FrontierView
     if (i >= size || i >= out.num_nodes) continue;
     const int64_t node = frontier.nodes[first + i];
     if (node >= task.num_dst) continue;  // node 0 of a type without nodes: what led there is a fault already
-    const NeighbourList<Index> list = table.list(node);
+    const NeighborList<Index> list = table.list(node);
     if (list.degree < 0) {
       atomicMin(&faults->column, static_cast<unsigned long long>(node));
       continue;
@@ -146,7 +146,7 @@ struct EdgeArrays {
   uint32_t* slots;     ///< per edge, of its source
 };
 
-/// Reads the neighbour of frontier node `i` at a place, and enters it as edge `e`.
+/// Reads the neighbor of frontier node `i` at a place, and enters it as edge `e`.
 template <typename Index>
 TIERING_DEVICE void reach(int64_t e, int64_t i, int64_t place, int64_t first, const DrawTask& task,
                           const FrontierLists& lists, const EdgeArrays& edges, const NodeSlots& slots, Faults* faults) {

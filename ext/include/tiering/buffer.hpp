@@ -1,4 +1,4 @@
-// Memory that kernels allocate and callers own: uninitialised, aligned, in huge pages where the system offers them.
+// Memory that kernels allocate and callers own: uninitialized, aligned, in huge pages where the system offers them.
 #pragma once
 
 #include <sys/mman.h>
@@ -21,7 +21,7 @@ namespace tiering {
 inline constexpr size_t kLineBytes = 64;
 inline constexpr size_t kHugePageBytes = size_t{2} << 20;
 
-/// `size` values of T, not initialised. Large ones ask for huge pages: the kernels write to hundreds of places at once.
+/// `size` values of T, not initialized. Large ones ask for huge pages: the kernels write to hundreds of places at once.
 template <typename T>
 class Buffer {
   static_assert(std::is_trivially_copyable_v<T>);

@@ -16,7 +16,7 @@ struct OldEntries {
   int64_t first, end;               ///< the entries of the chunk
 };
 
-/// A part of the entries of the relabelled graph, which is made while the old entries pass in chunks.
+/// A part of the entries of the relabeled graph, which is made while the old entries pass in chunks.
 struct RelabelWindow {
   int64_t first, end;               ///< entries
   int64_t first_column;             ///< of the new columns that have entries in the window
@@ -112,9 +112,9 @@ struct RowSums {
   int64_t num_nodes = 0;
 };
 
-/// total[nodes[e]] += row neighbours[e], in float32, and degree[nodes[e]] += 1, for every edge e; a node's rows are added
+/// total[nodes[e]] += row neighbors[e], in float32, and degree[nodes[e]] += 1, for every edge e; a node's rows are added
 /// in the order of its edges. Nodes come in ascending order. Throws InputError naming an edge whose node is out of order,
-/// or whose node or neighbour is out of range, and has then added nothing.
-void add_rows(const NumberRows& rows, const IdSpan& nodes, const IdSpan& neighbours, const RowSums& out, int threads);
+/// or whose node or neighbor is out of range, and has then added nothing.
+void add_rows(const NumberRows& rows, const IdSpan& nodes, const IdSpan& neighbors, const RowSums& out, int threads);
 
 }  // namespace tiering

@@ -13,7 +13,7 @@ constexpr int64_t wrapped_difference(int64_t a, int64_t b) {
   return static_cast<int64_t>(static_cast<uint64_t>(a) - static_cast<uint64_t>(b));
 }
 
-/// Ids in memory with a fixed distance between neighbours, as in one column of an (E, 2) array.
+/// Ids in memory with a fixed distance between neighbors, as in one column of an (E, 2) array.
 template <typename T>
 class StridedIds {
  public:

@@ -7,7 +7,7 @@
 namespace tiering {
 
 /// Reads for a set of rows: add() every row, build() once, hand reads() and the plan to an engine. Rows (24 bytes each) are
-/// sorted by place, neighbours and duplicates merged. With checksums whole pages are read, and each is compared before a
+/// sorted by place, neighbors and duplicates merged. With checksums whole pages are read, and each is compared before a
 /// row is written out of it.
 class ReadPlan final : public ReadSink {
  public:

@@ -236,7 +236,7 @@ void RowBuffer::plan_rounds() {
   }
 }
 
-/// Calls work() now and after every change, with `planning_` held, until it returns true. False: cancelled, or an
+/// Calls work() now and after every change, with `planning_` held, until it returns true. False: canceled, or an
 /// error.
 template <typename Work>
 bool RowBuffer::after_changes(Work&& work) {

@@ -62,7 +62,7 @@ class ModuleBus final : public DriveBus {
     if (error != 0) {
       forget(memory, false);
       throw failed(of_device
-                       ? "mapping memory of the GPU: is the module built for CUDA, and the GPU one for data centres?"
+                       ? "mapping memory of the GPU: is the module built for CUDA, and the GPU one for data centers?"
                        : "mapping memory",
                    error);
     }

@@ -74,9 +74,9 @@ void add_row(float* __restrict total, const T* __restrict row, int64_t dim) {
 /// Ends of the edges; both were found to be inside.
 template <typename Id>
 struct Ends {
-  std::span<const Id> nodes, neighbours;
+  std::span<const Id> nodes, neighbors;
   int64_t node(int64_t edge) const { return read_once(nodes[edge]); }
-  int64_t neighbour(int64_t edge) const { return read_once(neighbours[edge]); }
+  int64_t neighbor(int64_t edge) const { return read_once(neighbors[edge]); }
 };
 
 template <typename T, typename Id>
@@ -86,12 +86,12 @@ void add_share(const NumberRows& rows, const Ends<Id>& ends, const RowSums& out,
   const auto nodes = static_cast<uint64_t>(out.num_nodes), count = static_cast<uint64_t>(rows.num_rows);
   for (int64_t edge = begin; edge < end; ++edge) {
     if (edge + kEdgesAhead < end) {
-      prefetch_row(table + ends.neighbour(edge + kEdgesAhead) * dim, dim * static_cast<int64_t>(sizeof(T)));
+      prefetch_row(table + ends.neighbor(edge + kEdgesAhead) * dim, dim * static_cast<int64_t>(sizeof(T)));
       prefetch_row(out.total + ends.node(edge + kEdgesAhead) * dim, dim * static_cast<int64_t>(sizeof(float)));
     }
-    const int64_t node = ends.node(edge), neighbour = ends.neighbour(edge);
-    if (static_cast<uint64_t>(node) >= nodes || static_cast<uint64_t>(neighbour) >= count) changed_meanwhile();
-    add_row(out.total + node * dim, table + neighbour * dim, dim);
+    const int64_t node = ends.node(edge), neighbor = ends.neighbor(edge);
+    if (static_cast<uint64_t>(node) >= nodes || static_cast<uint64_t>(neighbor) >= count) changed_meanwhile();
+    add_row(out.total + node * dim, table + neighbor * dim, dim);
     out.degree[node] += 1;
   }
 }
@@ -103,13 +103,13 @@ void check_ends(const Ends<Id>& ends, int64_t num_rows, int64_t num_nodes, int64
     refuse_input(std::string(name), "[", edge, "] is ", id, ", ", expected);
   };
   for (int64_t edge = begin; edge < end; ++edge) {
-    const int64_t node = ends.node(edge), neighbour = ends.neighbour(edge);
+    const int64_t node = ends.node(edge), neighbor = ends.neighbor(edge);
     if (static_cast<uint64_t>(node) >= static_cast<uint64_t>(num_nodes))
       refuse("nodes", edge, node, "outside the " + std::to_string(num_nodes) + " nodes of total");
     if (edge > 0 && node < ends.node(edge - 1))
       refuse("nodes", edge, node, "behind " + std::to_string(ends.node(edge - 1)) + ": expected ascending nodes");
-    if (static_cast<uint64_t>(neighbour) >= static_cast<uint64_t>(num_rows))
-      refuse("neighbours", edge, neighbour, "outside the table's " + std::to_string(num_rows) + " rows");
+    if (static_cast<uint64_t>(neighbor) >= static_cast<uint64_t>(num_rows))
+      refuse("neighbors", edge, neighbor, "outside the table's " + std::to_string(num_rows) + " rows");
   }
 }
 
@@ -166,13 +166,13 @@ void scatter_rows(const RowsView& table, const IdSpan& places, int64_t first, co
   });
 }
 
-void add_rows(const NumberRows& rows, const IdSpan& nodes, const IdSpan& neighbours, const RowSums& out, int threads) {
-  TIERING_EXPECT(nodes.size == neighbours.size, "neighbours: expected one for each of ", nodes.size, " nodes, found ",
-                 neighbours.size);
-  TIERING_EXPECT(nodes.wide == neighbours.wide, "neighbours: expected ids as wide as those of nodes");
+void add_rows(const NumberRows& rows, const IdSpan& nodes, const IdSpan& neighbors, const RowSums& out, int threads) {
+  TIERING_EXPECT(nodes.size == neighbors.size, "neighbors: expected one for each of ", nodes.size, " nodes, found ",
+                 neighbors.size);
+  TIERING_EXPECT(nodes.wide == neighbors.wide, "neighbors: expected ids as wide as those of nodes");
   nodes.visit([&](const auto& first) {
     using Id = std::remove_const_t<typename std::remove_cvref_t<decltype(first)>::element_type>;
-    const std::span<const Id> second(static_cast<const Id*>(neighbours.data), first.size());
+    const std::span<const Id> second(static_cast<const Id*>(neighbors.data), first.size());
     add_edges(rows, Ends<Id>{first, second}, out, threads);
   });
 }

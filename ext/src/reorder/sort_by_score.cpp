@@ -1,5 +1,5 @@
 // Nodes by descending score, ties by ascending id. A double's bits, flipped so that unsigned order is descending score,
-// are the key. Keys are counted by their first 20 bits, neighbouring values put together to buckets of about one size;
+// are the key. Keys are counted by their first 20 bits, neighboring values put together to buckets of about one size;
 // keys and ids go to their buckets in id order, and each bucket is sorted where it fits the private cache, stably. (One
 // radix sort over all bits passes through memory six times.) A bucket is large only where many scores share 20 bits:
 // it is sorted like all nodes, by the bits that follow. Memory: 12 bytes per node, 16 with 64-bit ids, of which the ids are

@@ -1,4 +1,4 @@
-// One hop of layer-wise importance sampling (LADIES; Zou et al., NeurIPS 2019). Candidates are the in-neighbours u of
+// One hop of layer-wise importance sampling (LADIES; Zou et al., NeurIPS 2019). Candidates are the in-neighbors u of
 // the frontier, of importance pi(u) = sum of 1 / indegree(v)^2 over the edges u -> v into it, in frontier order. `fanout`
 // of them are drawn without replacement, in proportion to pi: each has a clock that rings after an exponential time of
 // rate pi, by a random number of its key alone, and the first to ring are taken (Efraimidis & Spirakis, 2006). All edges
@@ -196,7 +196,7 @@ class LayerHop {
   }
 
   const HopTask* task_ = nullptr;
-  NodeTable candidates_;               // in-neighbours of the frontier, in order of discovery
+  NodeTable candidates_;               // in-neighbors of the frontier, in order of discovery
   GrowingArray<double> importance_;    // of each candidate
   GrowingArray<int32_t> state_;        // of each candidate: kLeftOut, kKept, or its place in the sources
   GrowingArray<Clock> clocks_;         //

@@ -1,4 +1,4 @@
-// One hop over one relation: the kernel of neighbour sampling. Lists with times ascend in time: an instance of a disjoint
+// One hop over one relation: the kernel of neighbor sampling. Lists with times ascend in time: an instance of a disjoint
 // batch sees a part of each.
 #pragma once
 

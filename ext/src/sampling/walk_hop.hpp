@@ -1,4 +1,4 @@
-// One hop of random walks with restart (PinSAGE): the most visited nodes become the neighbours.
+// One hop of random walks with restart (PinSAGE): the most visited nodes become the neighbors.
 #pragma once
 
 #include "hop_task.hpp"
@@ -123,7 +123,7 @@ class WalkHop {
   GrowingArray<int32_t> owner_;
   GrowingArray<Stream> random_;
 
-  // Chosen neighbours of a block that wait for being looked up.
+  // Chosen neighbors of a block that wait for being looked up.
   struct Chosen {
     GrowingArray<int64_t> ids, counts;
     GrowingArray<int64_t> taken;  // per node

@@ -13,7 +13,7 @@ struct Frontiers {  // half-open ranges of the lists, per type
 
 inline StreamUse stream_use(Rule rule) {
   if (rule == Rule::pinsage) return StreamUse::pinsage;
-  return rule == Rule::ladies ? StreamUse::ladies : StreamUse::neighbours;
+  return rule == Rule::ladies ? StreamUse::ladies : StreamUse::neighbors;
 }
 
 inline constexpr int64_t kAhead = 24;  // elements between prefetching a counter and adding to it

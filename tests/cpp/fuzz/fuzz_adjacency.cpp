@@ -57,6 +57,6 @@ int main() {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
   do run_trial(seed++);
   while (std::chrono::steady_clock::now() < end);
-  referee.summarise("damaged adjacency in the core");
+  referee.summarize("damaged adjacency in the core");
   return 0;
 }

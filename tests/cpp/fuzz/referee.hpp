@@ -51,7 +51,7 @@ class Referee {
   }
   void say_seed() const { std::cerr << "again: TIERING_FUZZ_SEED=" << seed_ << " TIERING_FUZZ_SECONDS=0\n"; }
 
-  void summarise(const std::string& name) const {
+  void summarize(const std::string& name) const {
     std::cout << "campaign " << name << ": " << trials_ << " trials, " << runs_ << " runs, " << refused_
               << " refused, 0 wrong\n";
   }

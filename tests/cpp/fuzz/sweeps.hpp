@@ -70,7 +70,7 @@ inline void build_by_buckets(Referee& referee, const DamagedGraph& graph, const 
               [&] { sort_runs({memory.span(), places, counts, items}, grid, num_src, 0, indptr, outs, threads); });
 }
 
-/// Windows of the relabelled graph, whose offsets were made before the damage came.
+/// Windows of the relabeled graph, whose offsets were made before the damage came.
 inline void relabel_in_windows(Referee& referee, const DamagedGraph& before, const DamagedGraph& graph, size_t at,
                                int threads, Luck& luck) {
   const DamagedRelation &r = graph.relations[at], &was = before.relations[at];

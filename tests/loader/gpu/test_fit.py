@@ -64,7 +64,7 @@ def test_trials_of_lists(gpu, kit, build, data, rule, frontier, monkeypatch):
 
 
 def sums(degree: int, fanout: int, rule: str) -> float:
-    """Sums of weights that drawing `fanout` neighbours reads."""
+    """Sums of weights that drawing `fanout` neighbors reads."""
     if rule == "uniform":
         return 0.0
     return degree / 4 if degree <= fanout else fanout * np.ceil(np.log2(degree + 1))
@@ -221,7 +221,7 @@ def test_other_samplers_and_links_as_fast_as_memory(gpu, graph, chain, clock, tm
     walks = pipeline.score_graph(graph, tmp_path / "w", "presample", fanouts=[2], sampler="pinsage", num_walks=2)
     by_walks = pipeline.reorder_graph(graph, walks, tmp_path / "by-walks")
     options = LayoutOptions(gpu="8KiB", adjacency_cache="auto", fit="auto")
-    with pytest.raises(InputError, match="fit: counts the lists that neighbour sampling reads, not those of 'pinsage'"):
+    with pytest.raises(InputError, match="fit: counts the lists that neighbor sampling reads, not those of 'pinsage'"):
         pipeline.layout(by_walks, tmp_path / "out", options, scores=walks)
     monkeypatch.setattr(fit, "time_trial", lambda trial: 1.0 - trial.missed)
     with pytest.raises(InputError, match=r"no access was slower from host memory .* leave `adjacency_cache` and `fit`"):

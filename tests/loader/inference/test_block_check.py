@@ -57,7 +57,7 @@ def test_rows_that_depend_on_the_block_are_refused(kit, build, tmp_path, number)
 
 def test_single_rows_that_depend_on_the_block_are_refused(kit, build, tmp_path):
     layout = build(odd_graph(kit, 300))
-    layers = [Layer(lambda block, x: x - x.mean(0), neighbours=False)]
+    layers = [Layer(lambda block, x: x - x.mean(0), neighbors=False)]
     with pytest.raises(ModelError, match="rows depend on which other nodes"):
         layout.inference(layers, tmp_path / "e", edges=200)
     several = build(kit.hetero_graph())
@@ -76,7 +76,7 @@ def test_single_rows_that_depend_on_the_block_are_refused(kit, build, tmp_path):
 
 
 def test_others_are_not(kit, build, tmp_path):
-    """Small and large blocks, several types, drawn neighbours, half precision, results of zeros."""
+    """Small and large blocks, several types, drawn neighbors, half precision, results of zeros."""
     layout, model = build(odd_graph(kit, 300)), Sage(12, 20, 5)
     several = build(kit.hetero_graph())
     relational = RelationalSage(several.artifact.graph.relations, {"paper": 6, "author": 5}, 9, 4)

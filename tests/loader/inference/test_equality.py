@@ -122,15 +122,15 @@ def test_tables_of_fewer_bits(kit, build, tmp_path, dtype, dim):
     assert embeddings.entry().row_bytes == -(-2 * dim // 4) * 4 and rows.shape == (900, dim)
 
 
-def test_what_is_done_as_rows_are_written_and_layers_without_neighbours(kit, build, tmp_path):
+def test_what_is_done_as_rows_are_written_and_layers_without_neighbors(kit, build, tmp_path):
     layout, model = build(odd_graph(kit)), Sage(12, 20, 5)
     first, second = model.layers
     narrow, widen = torch.full((20, 3), 0.1), torch.full((3, 20), 0.2)
     layers = [
-        Layer(lambda block, x: x * 2, neighbours=False),
+        Layer(lambda block, x: x * 2, neighbors=False),
         first,
         Layer(lambda block, x: second(block, x @ widen), before=lambda rows: rows @ narrow),
-        Layer(lambda block, x: x + len(block.edges), neighbours=False),
+        Layer(lambda block, x: x + len(block.edges), neighbors=False),
     ]
     found = layout.inference(layers, tmp_path / "e", edges=700)
     (x,), (edges,) = all_rows(layout).values(), all_edges(layout).values()
@@ -139,8 +139,8 @@ def test_what_is_done_as_rows_are_written_and_layers_without_neighbours(kit, bui
         assert_close(found.numpy(), model.step(1, hidden @ narrow @ widen, edges, len(x)))
 
 
-def test_a_part_of_the_neighbours(kit, build, tmp_path):
-    """A mean of drawn neighbours is of theirs: between the least and the largest; the same at each run."""
+def test_a_part_of_the_neighbors(kit, build, tmp_path):
+    """A mean of drawn neighbors is of theirs: between the least and the largest; the same at each run."""
     layout = build(odd_graph(kit))
     degrees = []
 

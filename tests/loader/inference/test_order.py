@@ -86,7 +86,7 @@ def test_functions_see_ranks_and_some_nodes_get_rows(kit, build, tmp_path, monke
         assert bool((rows == 1).all()) or torch.equal(rows, x[block.nodes["node"]])  # ones: of a plan
         return rows[: block.num_dst] + block.nodes["node"][: block.num_dst, None]
 
-    layers = [Layer(alone, neighbours=False), *Sage(12, 20, 5).layers]
+    layers = [Layer(alone, neighbors=False), *Sage(12, 20, 5).layers]
     options = {"edges": 200, "nodes": nodes}
     expected = layout.inference(layers, tmp_path / "rank", order="rank", **options)
     found = layout.inference(layers, tmp_path / "e", order=order_of(layout, SHUFFLED), **options)
@@ -94,7 +94,7 @@ def test_functions_see_ranks_and_some_nodes_get_rows(kit, build, tmp_path, monke
     np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-4, atol=1e-3)
 
 
-def test_the_same_neighbours_are_drawn_from_the_graph_in_the_order(kit, build, tmp_path, monkeypatch):
+def test_the_same_neighbors_are_drawn_from_the_graph_in_the_order(kit, build, tmp_path, monkeypatch):
     layout = build(odd_graph(kit))
     (first, last), found = Sage(12, 20, 5).layers, []
     for moved in (False, True):

@@ -30,7 +30,7 @@ FILES = ("data.pt", "geometric_data_processed.pt")
 GLOBAL = "_global_store"  # key of the values of a HeteroData that belong to no node type and no relation
 WHAT = "a graph of PyG (Data or HeteroData)"
 OLD_FORMAT = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
-"""First bytes of files of torch before 1.6; they are recognised to be refused in words."""
+"""First bytes of files of torch before 1.6; they are recognized to be refused in words."""
 DGL_MAGIC = (0xDD2E4FF046B4A13F).to_bytes(8, "little")
 MEMORY_SHARE = 8  # divisor of the memory budget that gives the largest pickle: its values take several times its bytes
 

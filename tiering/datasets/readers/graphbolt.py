@@ -109,23 +109,23 @@ def _add_sets(target: NamedArrays, path: Path, tasks: Tasks, context: ImportCont
         if ignored := [other for other in range(len(tasks)) if other != number]:
             context.notes["ignored_tasks"] = ignored
         for node_type in {node_type for node_type, *_ in chosen}:
-            labelled = [(file, seeds) for other, file, seeds in chosen if other == node_type and file is not None]
-            _add_labels(target.nodes[node_type], target.counts.get(node_type), labelled, context)
+            labeled = [(file, seeds) for other, file, seeds in chosen if other == node_type and file is not None]
+            _add_labels(target.nodes[node_type], target.counts.get(node_type), labeled, context)
         return
     if tasks:
         context.warn(f"{path}: none of its {len(tasks)} tasks has nodes as seeds; there are no splits")
 
 
 def _add_labels(
-    nodes: Values, count: int | None, labelled: list[tuple[DataFile, SourceArray]], context: ImportContext
+    nodes: Values, count: int | None, labeled: list[tuple[DataFile, SourceArray]], context: ImportContext
 ) -> None:
     """Add the labels in files of the nodes of sets, -1 for the others; labels among the features come first."""
-    if not labelled or any(name in nodes for name in ("y", "label", LABELS)):
+    if not labeled or any(name in nodes for name in ("y", "label", LABELS)):
         return
-    highest = max((int(seeds.array.max(initial=-1)) for _, seeds in labelled), default=-1)
+    highest = max((int(seeds.array.max(initial=-1)) for _, seeds in labeled), default=-1)
     rows = [int(column.array.shape[0]) for column in nodes.values() if column.array.ndim == 2]
     count = max([highest + 1, *rows]) if count is None else count
-    arrays = [(values := file.read("labels", context), values.labels(), seeds) for file, seeds in labelled]
+    arrays = [(values := file.read("labels", context), values.labels(), seeds) for file, seeds in labeled]
     dtype = np.result_type(np.int8, *(part.dtype for _, part, _ in arrays))
     labels = context.scratch.array((count, *arrays[0][1].shape[1:]), dtype)
     labels[:] = np.nan if dtype.kind == "f" else -1
@@ -137,7 +137,7 @@ def _add_labels(
         if ids.size and not (int(ids.min()) >= 0 and int(ids.max()) < count):
             raise InputError(f"{seeds.where}: expected node ids in 0..{count - 1}, found others; correct it")
         labels[ids] = part
-    path = labelled[0][0].path
+    path = labeled[0][0].path
     nodes[LABELS] = SourceArray(str(path), labels, dtype.name, path)
 
 

@@ -103,7 +103,7 @@ class Device:
         return tensor.pin_memory().to(self.torch_device, non_blocking=True)
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        """Make an uninitialised tensor; sizes are rounded up, so that torch's allocator uses blocks again."""
+        """Make an uninitialized tensor; sizes are rounded up, so that torch's allocator uses blocks again."""
         import torch
 
         count = int(np.prod(shape, dtype=np.int64))

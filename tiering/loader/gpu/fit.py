@@ -78,7 +78,7 @@ def measure_costs(graph: Graph, options: SamplingOptions, row_bytes: int, memory
     sampler = make_sampler(graph, options)
     if not isinstance(sampler, NeighborSampler):
         raise InputError(
-            f"fit: counts the lists that neighbour sampling reads, not those of {options.sampler!r}; leave --fit out "
+            f"fit: counts the lists that neighbor sampling reads, not those of {options.sampler!r}; leave --fit out "
             "for assumed costs, or give measured ones with --access-costs"
         )
     plan, what_rows, trials = plan_batches(graph, options.batch_size), f"rows of {row_bytes} B", {}
@@ -103,7 +103,7 @@ def measure_costs(graph: Graph, options: SamplingOptions, row_bytes: int, memory
     )
     note(
         f"note: access costs {costs.source}; more from host memory: a list {1e9 * costs.list_seconds:.3g} ns, "
-        f"{1e9 * costs.neighbour_seconds:.3g} ns per neighbour, a row {1e9 * costs.feature_base:.3g} ns, "
+        f"{1e9 * costs.neighbour_seconds:.3g} ns per neighbor, a row {1e9 * costs.feature_base:.3g} ns, "
         f"{1e9 * 1024 * costs.feature_per_byte:.3g} ns per KiB; left unexplained of the times: "
         + ", ".join(f"{what} {100 * unexplained:.1f} %" for what, (_, unexplained) in fits.items())
     )

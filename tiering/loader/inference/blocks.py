@@ -251,7 +251,7 @@ def _rows(table: npt.NDArray[Any], places: torch.Tensor) -> torch.Tensor:
 def needed_nodes(graph: Graph, nodes: Mapping[str, Ids] | None, layers: Sequence[bool]) -> list[dict[str, Ids | None]]:
     """Return by layer the destinations of each type (``None``: all) for results of `nodes`.
 
-    `layers` says which read neighbours. Cost: one pass over the in-lists of the nodes for each layer; a bit of memory
+    `layers` says which read neighbors. Cost: one pass over the in-lists of the nodes for each layer; a bit of memory
     for each node, and 8 bytes for each that is needed.
     """
     if nodes is None:
@@ -260,10 +260,10 @@ def needed_nodes(graph: Graph, nodes: Mapping[str, Ids] | None, layers: Sequence
     for t, ids in nodes.items():
         marks[t][ids] = True
     needed: list[dict[str, Ids | None]] = []
-    for reads_neighbours in reversed(layers):
+    for reads_neighbors in reversed(layers):
         wanted = {t: mask.copy() for t, mask in marks.items()}
         needed.insert(0, {t: np.flatnonzero(mask) for t, mask in wanted.items()})
-        for relation in graph.relations if reads_neighbours else ():
+        for relation in graph.relations if reads_neighbors else ():
             (indptr, indices), mask = checked_lists(graph, relation), wanted[relation[2]]
             begin = 0
             while begin < mask.size:

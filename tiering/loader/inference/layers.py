@@ -35,9 +35,9 @@ class Layer:
     """A function of single rows that is applied to the layer's input as that is written: what makes rows narrower
     makes the table smaller, and all reads of it."""
     fanouts: Any = -1
-    """Neighbours of each destination: -1 all, else as many are drawn as a model was trained with."""
-    neighbours: bool = True
-    """Whether the function reads neighbours; else blocks have no edges."""
+    """Neighbors of each destination: -1 all, else as many are drawn as a model was trained with."""
+    neighbors: bool = True
+    """Whether the function reads neighbors; else blocks have no edges."""
     edge_data: bool = True
     """Whether the function may read edge data (`InferenceBlock.edge_data`), where the graph has some."""
     degrees: Degrees | None = None
@@ -125,7 +125,7 @@ def as_layers(layers: Sequence[Any]) -> list[Layer]:
         if layer.before is not None and made:
             made[-1] = replace(made[-1], function=_then(made[-1].function, layer.before))
         elif layer.before is not None:
-            made.append(Layer(_then(lambda block, x: x, layer.before), neighbours=False))
+            made.append(Layer(_then(lambda block, x: x, layer.before), neighbors=False))
         made.append(replace(layer, before=None))
     if not made:
         raise InputError("layers: expected at least one function, found none")

@@ -23,8 +23,8 @@ class OrderCosts:
     layout: Layout
     tables: Sequence[Mapping[str, RowsEntry]]
     """Outputs of the layers."""
-    neighbours: Sequence[bool]
-    """Whether layers read neighbours; the others read their input once."""
+    neighbors: Sequence[bool]
+    """Whether layers read neighbors; the others read their input once."""
     memory: Sequence[int]
     """Bytes for rows by layer."""
     budget: Budget
@@ -68,7 +68,7 @@ class OrderCosts:
         """Return about the bytes of its input that a layer reads; `alike`: rows lie in the order, too, not by rank."""
         tables = self._inputs(number, alike)
         total = sum(table.nbytes for table in tables.values())
-        if total <= self.memory[number] or not self.neighbours[number]:
+        if total <= self.memory[number] or not self.neighbors[number]:
             return total
         return count_reads(self.layout.graph, self.cut(number, order), order, tables, self.memory[number], alike)
 

@@ -107,14 +107,14 @@ class Inference:
             if not ids.size:
                 raise InputError("nodes: the set is empty; give at least one node, or leave nodes out for all of them")
             self._asked = {name: np.unique(ids)}
-        self._wanted = needed_nodes(self._graph, self._asked, [layer.neighbours for layer in self._layers])
+        self._wanted = needed_nodes(self._graph, self._asked, [layer.neighbors for layer in self._layers])
         self._plan(edges, order)
         chosen = "" if self._asked is None else [digest_bytes(ids.tobytes()) for ids in self._asked.values()]
         self._recorded = {
             "torch": torch.__version__, "device": str(device), "edges": self._edges, "order": self._order.name,
             "dtype": dtype, "nodes": chosen, "parameters": [one.parameters for one in self._identities],
             "layers": [
-                [str(layer.fanouts), layer.neighbours, bool(values.edge_data), list(layer.degrees or ())]
+                [str(layer.fanouts), layer.neighbors, bool(values.edge_data), list(layer.degrees or ())]
                 for layer, values in zip(self._layers, self._values, strict=True)
             ],
             "tables": [{t: entry.to_json() for t, entry in table.items()} for table in self._tables],
@@ -133,7 +133,7 @@ class Inference:
             factors[degrees] = degrees.factors(graph, parse_memory(self._limit.limit))
         none = dict[Any, Any]()
         return [
-            GraphValues(data if layer.edge_data and layer.neighbours and names else none, factors.get(layer.degrees))
+            GraphValues(data if layer.edge_data and layer.neighbors and names else none, factors.get(layer.degrees))
             for layer in self._layers
         ]
 
@@ -156,7 +156,7 @@ class Inference:
                 if self._edges == sizes[-1]:
                     raise
         costs = OrderCosts(
-            self._artifact, self._tables, [layer.neighbours for layer in self._layers],
+            self._artifact, self._tables, [layer.neighbors for layer in self._layers],
             [int(_BUFFER * self._budget(number).left()) for number in range(len(self._layers))],
             self._limit, min(self._budget(k).left() - least for k, least in enumerate(self._least)), self._cut,
         )  # fmt: skip
@@ -174,7 +174,7 @@ class Inference:
         self._model_bytes, self._tables, self._least = list[int](), list[dict[str, RowsEntry]](), list[int]()
         for number, layer in enumerate(self._layers):
             need = self._plan_table(number)
-            self._least.append(self._least_bytes(number, *need) if layer.neighbours else 0)
+            self._least.append(self._least_bytes(number, *need) if layer.neighbors else 0)
             if strict:
                 what = f"layer {number}: blocks of {self._edges} edges, and a buffer for rows,"
                 self._budget(number).require(self._least[number], what)
@@ -252,7 +252,7 @@ class Inference:
             raise BudgetError(
                 f"memory: layer {number}: the in-lists of {runs.node_type!r} from node {node} (rank) on have "
                 f"{format_count(int(runs.edges[largest]))} edges, whose messages take about {format_bytes(scaled)}, "
-                f"found {self._limit.text}; give more memory, or fanouts for a part of the neighbours"
+                f"found {self._limit.text}; give more memory, or fanouts for a part of the neighbors"
             )
         return scaled
 
@@ -306,7 +306,7 @@ class Inference:
         """Return the bytes that a layer reads of the ssd tier, and of which form its reading is."""
         tables = self._cold_tables(view)
         whole = tables.nbytes
-        if whole <= budget.left() or not self._layers[number].neighbours:
+        if whole <= budget.left() or not self._layers[number].neighbors:
             return whole, "" if whole <= budget.left() else "front to back"
         if self._order.ranks:
             read = self._costs.count(number, self._order, number > 0 or self._moved)
@@ -490,7 +490,7 @@ class Inference:
         """Yield the blocks of a layer with the rows of their sources."""
         layer, name, where, values = self._layers[number], runs.node_type, self._device, self._values[number]
         ranked = partial(self._in_ranks, source.graph)
-        if not layer.neighbours:
+        if not layer.neighbors:
             import torch
 
             table = source.features(name, device=where) if features else None

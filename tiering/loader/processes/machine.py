@@ -64,7 +64,7 @@ def _initialized_torch() -> Any:
 def host_group(peers: Any, rank: ProcessRank) -> PeerGroup | None:
     """Return the processes of this machine that share host memory with a loader of `rank`, by the option `peers`.
 
-    ``None`` if it is alone here, was given another rank than ``torch.distributed`` has, or that is not initialised. All
+    ``None`` if it is alone here, was given another rank than ``torch.distributed`` has, or that is not initialized. All
     processes call this together the first time.
     """
     if rank.world_size == 1 or peers is None or peers == "off":

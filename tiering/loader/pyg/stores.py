@@ -251,7 +251,7 @@ class _HeteroOutput(_Bidirectional, pyg.HeteroSamplerOutput): ...  # type: ignor
 
 
 class TieredSampler(pyg.BaseSampler):  # type: ignore[misc] # PyG has no types
-    """A neighbour sampler for PyG's `NodeLoader` and `LinkLoader`; frontier ``new``, as PyG's.
+    """A neighbor sampler for PyG's `NodeLoader` and `LinkLoader`; frontier ``new``, as PyG's.
 
     A batch is a pure function of the layout, the seed, the epoch and the original ids of its seeds or links.
     """
@@ -284,7 +284,7 @@ class TieredSampler(pyg.BaseSampler):  # type: ignore[misc] # PyG has no types
         return int(self._epoch)
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch in all workers, before it begins; the same seeds have other neighbours in another epoch."""
+        """Set the epoch in all workers, before it begins; the same seeds have other neighbors in another epoch."""
         self._epoch.fill_(whole_number(epoch, 0, 2**63, "epoch", ", 0 or more"))
 
     def sample_from_nodes(self, index: pyg.NodeSamplerInput, **kwargs: Any) -> AnyOutput:

@@ -114,7 +114,7 @@ class OutputPool:
         return sum(block.size for block in self._free)
 
     def take(self, nbytes: int) -> npt.NDArray[np.uint8]:
-        """Return an array, uint8, shape (nbytes,), not initialised."""
+        """Return an array, uint8, shape (nbytes,), not initialized."""
         if nbytes < _POOLED:
             return np.empty(nbytes, np.uint8)
         with self._lock:

@@ -167,7 +167,7 @@ class SourceTensor:
 def _check_tensor(tensor: torch.Tensor) -> None:
     import torch
 
-    kind = str(tensor.layout) if tensor.layout != torch.strided else "quantised" if tensor.is_quantized else ""
+    kind = str(tensor.layout) if tensor.layout != torch.strided else "quantized" if tensor.is_quantized else ""
     away = tensor.device.type != "cpu"
     refused = {
         f"a dense tensor, found a {kind} one; pass its dense copy": bool(kind),

@@ -1,4 +1,4 @@
-// Where the neighbour lists of a relation lie, as one kernel sees them: the hottest columns in the memory of the GPU, all
+// Where the neighbor lists of a relation lie, as one kernel sees them: the hottest columns in the memory of the GPU, all
 // in host memory. The same header serves the GPU and, with addresses of host memory, the CPU.
 #pragma once
 
@@ -7,9 +7,9 @@
 
 namespace tiering {
 
-/// A neighbour list in whatever memory it lies.
+/// A neighbor list in whatever memory it lies.
 template <typename Index>
-struct NeighbourList {
+struct NeighborList {
   const Index* ids = nullptr;
   const uint64_t* sums = nullptr;  ///< running sums of its weights; null where there are none
   int64_t first = 0;               ///< its first place in the relation's indices
@@ -24,7 +24,7 @@ struct AdjacencyPart {
   const uint64_t* sums = nullptr;  ///< along indices; null unless the draw is weighted
   int64_t num_edges = 0;           ///< entries of `indices`
 
-  TIERING_SHARED constexpr NeighbourList<Index> list(int64_t column) const {
+  TIERING_SHARED constexpr NeighborList<Index> list(int64_t column) const {
     const int64_t begin = begins[column], end = begins[column + 1];
     if (begin < 0 || end < begin || end > num_edges) return {nullptr, nullptr, 0, -1};  // not sound
     return {indices + begin, sums == nullptr ? nullptr : sums + begin, begin, end - begin};
@@ -39,7 +39,7 @@ struct AdjacencyTable {
   AdjacencyPart<Index> host;  ///< all columns
 
   /// The list of a column; degree -1 where indptr is not sound.
-  TIERING_SHARED constexpr NeighbourList<Index> list(int64_t column) const {
+  TIERING_SHARED constexpr NeighborList<Index> list(int64_t column) const {
     return column < local_end ? local.list(column) : host.list(column);
   }
 };

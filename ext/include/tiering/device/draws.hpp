@@ -12,12 +12,12 @@ namespace tiering {
 enum class Rule { uniform, replacement, weighted, pinsage, ladies };
 inline constexpr size_t kNumRules = 5, kNumListRules = 3;
 
-/// Neighbours that a draw without replacement takes from a list of `degree` when `fanout` are asked for (-1: all).
+/// Neighbors that a draw without replacement takes from a list of `degree` when `fanout` are asked for (-1: all).
 TIERING_SHARED constexpr int64_t most_distinct(int64_t degree, int64_t fanout) {
   return fanout < 0 || degree < fanout ? degree : fanout;
 }
 
-/// Neighbours that a draw with replacement takes; -1 takes the list once.
+/// Neighbors that a draw with replacement takes; -1 takes the list once.
 TIERING_SHARED constexpr int64_t most_replaced(int64_t degree, int64_t fanout) {
   if (fanout < 0) return degree;
   return degree > 0 ? fanout : 0;

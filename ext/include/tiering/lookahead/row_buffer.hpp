@@ -61,9 +61,9 @@ class RowBuffer {
   /// Begins an epoch: readers start. `window` and `horizon` as in LookaheadPlan, in parts of batches (see cut_batch);
   /// reads go on through `gap` bytes that nobody asked for, because that is cheaper than one read more.
   void begin(int64_t window, int64_t horizon, int64_t gap, bool growing = false);
-  /// Takes the rows of the next batch, each once; waits while enough are known. False: cancelled.
+  /// Takes the rows of the next batch, each once; waits while enough are known. False: canceled.
   bool add(std::vector<uint32_t> rows);
-  /// No batch follows: plans the rest. False: cancelled.
+  /// No batch follows: plans the rest. False: canceled.
   bool end();
   /// Lets add(), end() and wait() return, and readers begin nothing new. By anybody.
   void stop() noexcept;

@@ -1,6 +1,6 @@
-// Which places of a neighbour list are taken. A draw is a small class: most() bounds what it takes from a list,
+// Which places of a neighbor list are taken. A draw is a small class: most() bounds what it takes from a list,
 // and the operator writes the places and returns how many they are. Places, not ids, are drawn: parallel edges
-// are separate neighbours. All arithmetic is in whole numbers, so any machine takes the same places.
+// are separate neighbors. All arithmetic is in whole numbers, so any machine takes the same places.
 #pragma once
 
 #include "tiering/device/draws.hpp"
@@ -8,7 +8,7 @@
 
 namespace tiering {
 
-/// Uniform draw without replacement by Floyd's algorithm: one step per neighbour, every subset equally likely.
+/// Uniform draw without replacement by Floyd's algorithm: one step per neighbor, every subset equally likely.
 class UniformDraw {
  public:
   static int64_t most(int64_t degree, int64_t fanout) { return most_distinct(degree, fanout); }
@@ -59,7 +59,7 @@ class UniformDraw {
   GrowingArray<int64_t> set_;
 };
 
-/// `fanout` independent uniform draws: the same neighbour may come several times. -1 takes the list once.
+/// `fanout` independent uniform draws: the same neighbor may come several times. -1 takes the list once.
 class ReplacementDraw {
  public:
   static int64_t most(int64_t degree, int64_t fanout) { return most_replaced(degree, fanout); }

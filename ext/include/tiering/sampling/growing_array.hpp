@@ -1,4 +1,4 @@
-// A growable array whose elements start uninitialised: output of the samplers, handed to the caller without a copy.
+// A growable array whose elements start uninitialized: output of the samplers, handed to the caller without a copy.
 #pragma once
 
 #include <algorithm>
@@ -40,7 +40,7 @@ class GrowingArray {
   }
   /// Sets the size; the room must be there already.
   void set_size(int64_t size) { size_ = size; }
-  /// Sets the size, making room; new elements are uninitialised.
+  /// Sets the size, making room; new elements are uninitialized.
   void resize(int64_t size) {
     if (size > capacity_) grow(size);
     size_ = size;

@@ -23,7 +23,7 @@ TIERING_SHARED constexpr uint64_t mix64(uint64_t x) {
 inline constexpr uint64_t kGolden = 0x9e3779b97f4a7c15ULL;  // 2^64 / golden ratio, odd
 
 /// The use of a stream of random numbers: keeps the numbers of different uses apart.
-enum class StreamUse : uint64_t { neighbours = 1, epoch_order = 2, pinsage = 3, ladies = 4 };
+enum class StreamUse : uint64_t { neighbors = 1, epoch_order = 2, pinsage = 3, ladies = 4 };
 
 /// Folds one more word into a key.
 TIERING_SHARED constexpr uint64_t fold_word(uint64_t key, uint64_t word) {

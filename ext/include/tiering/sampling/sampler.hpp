@@ -1,4 +1,4 @@
-// Deterministic neighbour sampling over one or more relations.
+// Deterministic neighbor sampling over one or more relations.
 #pragma once
 
 #include <string>
@@ -23,7 +23,7 @@ struct WeightArray {
   }
 };
 
-/// One relation's adjacency as CSC: column = destination, indices = its in-neighbours.
+/// One relation's adjacency as CSC: column = destination, indices = its in-neighbors.
 struct RelationView {
   int src_type = 0;
   int dst_type = 0;
@@ -67,7 +67,7 @@ struct TimeRule {
 struct SamplerConfig {
   std::vector<int64_t> num_nodes;             // per node type
   std::vector<RelationView> relations;        //
-  std::vector<std::vector<int64_t>> fanouts;  // hop x edge group; -1 = all neighbours, 0 = skip
+  std::vector<std::vector<int64_t>> fanouts;  // hop x edge group; -1 = all neighbors, 0 = skip
   Frontier frontier = Frontier::all;
   Rule rule = Rule::uniform;
   WalkRule walks;                 // for Rule::pinsage

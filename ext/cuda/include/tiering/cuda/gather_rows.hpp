@@ -30,7 +30,7 @@ struct GatherLaunch {
   static constexpr int kThreadsPerSm = 1024;
 };
 
-/// Puts the gather on a stream and returns: no allocation, no synchronisation, so it can be captured in a graph. Rows
+/// Puts the gather on a stream and returns: no allocation, no synchronization, so it can be captured in a graph. Rows
 /// of ids outside the table are left as they are. A few multiprocessors saturate PCIe: a lane has four accesses in
 /// flight. Throws InputError for rows or blocks that are too large, CudaError if the launch is refused.
 void gather_rows(const RowTable& table, const GatherRequest& request, const GatherLaunch& launch, cudaStream_t stream);

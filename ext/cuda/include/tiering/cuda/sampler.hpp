@@ -1,4 +1,4 @@
-// Neighbour sampling by the GPU over tiered adjacency: the batches of the CPU's sampler (tiering/sampling/sampler.hpp),
+// Neighbor sampling by the GPU over tiered adjacency: the batches of the CPU's sampler (tiering/sampling/sampler.hpp),
 // bit for bit.
 #pragma once
 
@@ -20,7 +20,7 @@ struct GpuRelation {
 struct GpuSamplerConfig {
   std::vector<int64_t> num_nodes;             ///< per node type
   std::vector<GpuRelation> relations;         //
-  std::vector<std::vector<int64_t>> fanouts;  ///< hop x relation; -1 = all neighbours, 0 = skip
+  std::vector<std::vector<int64_t>> fanouts;  ///< hop x relation; -1 = all neighbors, 0 = skip
   bool only_new = false;                      ///< only nodes first found at the hop before sample
   Rule rule = Rule::uniform;
   std::vector<NodeKeys> node_keys;  ///< per node type
@@ -42,7 +42,7 @@ struct GpuBatchSizes {
 /// Samples batch after batch on one device. Not thread-safe: one batch at a time; the stream must be the same for all.
 ///
 /// Per hop and relation, a thread per frontier node reads begin and end of its list; a prefix sum of what is taken
-/// places the edges; a thread per edge draws its place, reads the neighbour's id and enters it in a hash table
+/// places the edges; a thread per edge draws its place, reads the neighbor's id and enters it in a hash table
 /// (node_slots.hpp); a second prefix sum numbers the new nodes in order of discovery. Sizes stay on the device until
 /// finish(): kernels are launched for the most that a hop can reach; above `kMostUnseen` edges, or unbounded, its true
 /// size is waited for. Cost: of lists in host memory 16 bytes per frontier node and an id per edge, in sectors of 32

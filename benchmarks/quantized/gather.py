@@ -48,12 +48,12 @@ def gather(sizes: Sizes) -> Iterator[Comparison]:
             stored = _aligned(codec.encode(values))
             table = _table(stored, codec.rows())
             table.gather(ids[0], out)
-            expect("quantised", bool((out.view(np.float32) == codec.decode(stored[ids[0]])).all()), name)
+            expect("quantized", bool((out.view(np.float32) == codec.decode(stored[ids[0]])).all()), name)
             peers: dict[str, Work] = {FLOAT: plain}
             if name == "int8":
                 peers[TORCH] = lambda: unpack(torch.index_select(packed, 0, next(torch_ids), out=selected))  # noqa: B023
             yield compare(
-                f"quantised {name}", partial(_turn, iter_ids(ids), table, out), peers, amount=count * dim * 4, unit="B",
+                f"quantized {name}", partial(_turn, iter_ids(ids), table, out), peers, amount=count * dim * 4, unit="B",
                 repeats=sizes.repeats, targets={} if name == "float8_e4m3" else _AIM,
                 parameters={"table": format_bytes(rows * dim * 4), "dim": dim, "threads": 1},
             )  # fmt: skip

@@ -48,7 +48,7 @@ def loader(sizes: Sizes) -> Table:
                          median(ratios) if ratios else "waits for none", _AIMS.get((dim, part, stored)),
                          1e3 * figures["loader"], figures["reads"], figures["read_bytes"] / 1024, figures["rows"]]
                     )  # fmt: skip
-    return Table("loader, quantised rows", {"nodes": nodes, "edges": _EDGES * nodes, "threads": 2}, heads, rows)
+    return Table("loader, quantized rows", {"nodes": nodes, "edges": _EDGES * nodes, "threads": 2}, heads, rows)
 
 
 def _write_layouts(sizes: Sizes, folder: Path, nodes: int, dim: int) -> dict[str, Path]:

@@ -10,9 +10,9 @@ import pytest
 
 from benchmarks import __main__ as program
 from benchmarks.harness import Sizes
-from benchmarks.quantised.padding import ROW_BYTES, StripeFile, pad_to_pages
-from benchmarks.quantised.report import BEGIN, GRAPHS, PAGE, PARTS, TABLES
-from benchmarks.quantised.sizes import published
+from benchmarks.quantized.padding import ROW_BYTES, StripeFile, pad_to_pages
+from benchmarks.quantized.report import BEGIN, GRAPHS, PAGE, PARTS, TABLES
+from benchmarks.quantized.sizes import published
 from tiering.artifacts.storage import aligned_bytes
 from tiering.errors import InternalError
 from tiering.formats.layout import SsdRows
@@ -23,7 +23,7 @@ TINY = ["--features", "1MiB", "--repeats", "1", "--seeds", "2", "--nodes", "1000
 @pytest.fixture(scope="module")
 def accuracy():
     pytest.importorskip("torch")
-    return pytest.importorskip("benchmarks.quantised.accuracy")
+    return pytest.importorskip("benchmarks.quantized.accuracy")
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def graphs(tmp_path):
 
 
 def test_the_model_is_that_of_pygs_sage(accuracy, graphs):
-    """Logits of some nodes from those and their neighbours only, and gradients, with the weights of two `SAGEConv`."""
+    """Logits of some nodes from those and their neighbors only, and gradients, with the weights of two `SAGEConv`."""
     pyg, torch = pytest.importorskip("torch_geometric.nn"), pytest.importorskip("torch")
     rows, graph = accuracy.load_graph(graphs / "cora", both_ways=False)
     edges, targets = torch.from_numpy(np.load(graphs / "cora" / "edge_index.npy")), np.array([3, 30, 200])
@@ -154,7 +154,7 @@ def test_the_page_has_a_place_for_every_table(repository):
     ],
 )
 def test_what_cannot_be_run_is_refused(capsys, arguments, said):
-    assert program.main(["quantised", *arguments]) == 1
+    assert program.main(["quantized", *arguments]) == 1
     assert said in capsys.readouterr().err
 
 
@@ -165,9 +165,9 @@ def test_all_parts_run_and_the_page_is_written(repository, graphs):
     shutil.copy(repository / "docs" / PAGE, graphs / "docs")
     before, figures = (graphs / "docs" / PAGE).read_text(), graphs / "figures.json"
     places = ["--data", graphs, "--dir", graphs, "--docs", graphs / "docs", "--json", figures]
-    assert program.main(["quantised", *TINY, *map(str, places)]) == 0
+    assert program.main(["quantized", *TINY, *map(str, places)]) == 0
     assert not list(graphs.glob("tiering-bench-*"))
-    results = json.loads((graphs / "docs" / "benchmarks" / "quantised.json").read_text())
+    results = json.loads((graphs / "docs" / "benchmarks" / "quantized.json").read_text())
     assert results == json.loads(figures.read_text()) and list(results) == list(PARTS)
     assert all(part["tables"] and part["machine"]["cores"] for part in results.values())
     tables = [table for part in results.values() for table in part["tables"] if "rows" in table]
@@ -175,6 +175,6 @@ def test_all_parts_run_and_the_page_is_written(repository, graphs):
     page = (graphs / "docs" / PAGE).read_text()
     assert page != before and "tolokers: ROC AUC" in page and page.count("\n| `int8` | ") == 2
     assert all(f"\n| {row_bytes}: " in page for row_bytes in ROW_BYTES)
-    assert program.main(["quantised", "cora", *TINY, *map(str, places)]) == 0
+    assert program.main(["quantized", "cora", *TINY, *map(str, places)]) == 0
     again = json.loads(figures.read_text())
     assert list(again) == list(results) and again["cora"]["tables"] == results["cora"]["tables"]

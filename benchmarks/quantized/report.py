@@ -1,7 +1,7 @@
-"""``python -m benchmarks quantised [PART ...]``: what codecs of rows cost and gain, part by part.
+"""``python -m benchmarks quantized [PART ...]``: what codecs of rows cost and gain, part by part.
 
 ``--json FILE`` keeps the results of parts that are not measured again; ``--docs DIR`` writes the tables of
-``quantised-rows.md`` from them, and ``benchmarks/quantised.json``.
+``quantised-rows.md`` from them, and ``benchmarks/quantized.json``.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from tiering.errors import InputError, TieringError
 Part = Callable[[argparse.Namespace, Sizes], Iterable[Result]]
 GRAPHS = ("dblp-citation", "tolokers", "cora")
 PAGE = "quantised-rows.md"
-BEGIN, END = "<!-- quantised: {} -->", "<!-- quantised: end -->"
+BEGIN, END = "<!-- quantized: {} -->", "<!-- quantized: end -->"
 _MANY = 0.1  # fraction of rows that is shown as a percentage
 _DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 
 
 def _run_accuracy(graph: str, options: argparse.Namespace, _: Sizes) -> Iterable[Result]:
-    return [import_module("benchmarks.quantised.accuracy").measure(graph, options.data, options.seeds)]
+    return [import_module("benchmarks.quantized.accuracy").measure(graph, options.data, options.seeds)]
 
 
 def _run_sizes(function: str, _: argparse.Namespace, sizes: Sizes) -> Iterable[Result]:
     module, name = function.split(".")
-    done: Result | Iterable[Result] = getattr(import_module(f"benchmarks.quantised.{module}"), name)(sizes)
+    done: Result | Iterable[Result] = getattr(import_module(f"benchmarks.quantized.{module}"), name)(sizes)
     return [done] if isinstance(done, (Comparison, Table)) else done
 
 
@@ -106,7 +106,7 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[[Mapping[str, Any]], str]]] = 
 def main(argv: Sequence[str]) -> int:
     """See the module."""
     listed = "; ".join(f"{name}: {summary}" for name, (_, summary) in PARTS.items())
-    parser = argparse.ArgumentParser(prog="python -m benchmarks quantised", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m benchmarks quantized", description=__doc__.splitlines()[0])
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"{listed}; all if none")
     parser.add_argument("--seeds", type=int, default=20, help="accuracy: seeds, at least 2")
     parser.add_argument("--data", type=Path, default=_DATA, help="accuracy: where the graphs lie")
@@ -133,7 +133,7 @@ def main(argv: Sequence[str]) -> int:
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Run the parts that were asked for; return their results and those kept in files."""
-    files = [path for path in (options.docs and options.docs / "benchmarks" / "quantised.json", options.json) if path]
+    files = [path for path in (options.docs and options.docs / "benchmarks" / "quantized.json", options.json) if path]
     results: dict[str, Any] = {}
     for path in filter(Path.exists, files):
         results |= json.loads(path.read_text())

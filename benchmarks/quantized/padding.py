@@ -102,7 +102,7 @@ class StripeFile:
         seconds = time.perf_counter() - start
         slots = np.concatenate([part[0] for part in parts])
         read = arena[: len(wanted) * self.row_bytes].reshape(-1, self.row_bytes)[slots, :8].copy().view(np.int64)
-        expect("quantised padding", np.array_equal(read.ravel(), wanted), "rows")
+        expect("quantized padding", np.array_equal(read.ravel(), wanted), "rows")
         counters = buffer.counters
         for part in range(len(parts)):
             buffer.release(0, part)

@@ -92,7 +92,7 @@ class Mean(torch.autograd.Function):
 
 
 class Graph(NamedTuple):
-    """Edges as the matrix that takes means over in-neighbours, and what is learnt."""
+    """Edges as the matrix that takes means over in-neighbors, and what is learned."""
 
     mean: Any
     labels: Ids
@@ -166,7 +166,7 @@ def train_all(rows: Floats, graph: Graph, setting: Setting, seeds: int) -> Score
 
 
 def train(rows: Floats, means: Floats, graph: Graph, setting: Setting, seed: int) -> float:
-    """Return the test score of one seed; training looks at its nodes and their neighbours only."""
+    """Return the test score of one seed; training looks at its nodes and their neighbors only."""
     first, valid, test = setting.draw(graph.labels, np.random.default_rng(seed))
     torch.manual_seed(seed)
     model = Sage(rows.shape[1], setting.hidden, int(graph.labels.max()) + 1, setting.dropout)

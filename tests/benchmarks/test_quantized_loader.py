@@ -1,4 +1,4 @@
-"""What the benchmark of quantised rows makes of the loader's measurements."""
+"""What the benchmark of quantized rows makes of the loader's measurements."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from benchmarks.harness import Sizes
-from benchmarks.quantised import loader
+from benchmarks.quantized import loader
 
 WAITED = {"float32": 4.0, "float16": 1.0, "int8": 0.5, "float8_e4m3": 0.0}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from benchmarks.harness import Sizes, Table
-from benchmarks.quantised.padding import pad_to_pages
+from benchmarks.quantized.padding import pad_to_pages
 from tiering.codecs import CODECS, fit_codec
 from tiering.datasets.specs import find_spec
 from tiering.errors import MissingError
