@@ -149,7 +149,7 @@ def mapped(options: dict[str, Any], layers: list[Any], threads: int) -> dict[str
     table = np.load(options["table"], mmap_mode="r")
     if threads > 1:
         table._mmap.madvise(mmap.MADV_RANDOM)
-    runs = cut_runs(graph, relation[2], None, options["edges"])
+    runs = cut_runs(graph, relation[2], None, 50_000 if options["edges"] == "auto" else options["edges"])
     warm = begin = time.perf_counter()
     edges = at = waited = 0
     warmed, skipped, disk = False, 0.0, disk_bytes()

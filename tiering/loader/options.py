@@ -13,7 +13,7 @@ from tiering.sampling import Negatives, SamplingOptions
 from tiering.sampling.options import SamplingKeywords, SubgraphKeywords
 from tiering.sampling.plan import whole_number
 from tiering.text.options import option
-from tiering.text.units import parse_device
+from tiering.text.units import parse_device, parse_threads
 
 if TYPE_CHECKING:
     import torch
@@ -44,7 +44,8 @@ class ReadOptions:
         from_cli=lambda text: int(text) if text.isdigit() else text,
     )  # fmt: skip
     """Reads in flight for each stripe file, at most. ``auto``: the disks' reads per second times the latency of one
-    read, of ``ssd_model`` or as measured, 128 to 256; 128 where these are not known."""
+    read, of ``ssd_model`` or as measured, 128 to 256; 128 where these are not known. Engine ``bam`` reads each drive
+    through as many pairs of queues as that takes, 255 reads each; ``auto``: 4 pairs."""
     direct: str = "auto"
     """O_DIRECT reads: ``auto``, ``on`` or ``off``."""
     threads: int | str | None = "auto"
@@ -148,8 +149,9 @@ class LinkOptions:
 class PipelineOptions:
     """Options of the background stages that make batches."""
 
-    workers: int = option(2, "Threads that sample.", "N")
-    """Threads that sample."""
+    workers: int | None = option(None, "Threads that sample; default: half of the processors, 1 to 4.", "N")
+    """Threads that sample. By default half of the processors that this process may use, at least 1 and at most 4
+    (at least 2 with ``in_order=False``)."""
     prefetch: int = 2
     """Batches kept ready beyond those being worked on."""
     in_order: bool = True
@@ -169,6 +171,8 @@ class PipelineOptions:
     """Whether to show a progress bar, and what the epoch is bound by, on a terminal and in notebooks."""
 
     def __post_init__(self) -> None:
+        if self.workers is None:
+            object.__setattr__(self, "workers", min(4, max(2 - self.in_order, parse_threads("auto") // 2)))
         for name, lowest in (("workers", 1), ("prefetch", 0)):
             whole_number(getattr(self, name), lowest, 2**31, name, f" of at least {lowest}")
         if self.sample_on not in ("auto", "cpu", "gpu"):
@@ -264,7 +268,7 @@ class BatchKeywords(RowKeywords, SamplingKeywords, SubgraphKeywords, total=False
     drop_last: bool
     rank: int | None
     world_size: int | None
-    workers: int
+    workers: int | None
     prefetch: int
     in_order: bool
     edge_positions: bool

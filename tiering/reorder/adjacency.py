@@ -23,7 +23,7 @@ from tiering.reorder.arrays import SIZES, NodeArrays, PieceSizes, in_memory, mem
 from tiering.run.move import MovePlan, move
 from tiering.run.places import Window, WindowBuffer
 from tiering.text.progress import progress
-from tiering.text.units import format_count
+from tiering.text.units import format_bytes, format_count
 
 PIECES = 3  # pieces of the entries that are held: two being read, one of another array or copied
 
@@ -63,7 +63,7 @@ class RelabelSizes:
         """Raise `BudgetError` unless the relation can be relabeled."""
         columns, sources = format_count(self.num_dst), format_count(self.num_src)
         whose = f"{what}: {columns} columns, {sources} sources, {self.num_edges} edges"
-        budget.require(self.minimum(), f"{whose}, in pieces of 64 MiB,")
+        budget.require(self.minimum(), f"{whose}, in pieces of {format_bytes(self.sizes.block)},")
 
     def sources_kept(self, budget: Budget) -> int:
         """Return the bytes of the source map if it stays in memory while sources pass: if a block fits next to it."""

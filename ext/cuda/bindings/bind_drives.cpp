@@ -24,13 +24,13 @@ void bind_drives(nb::module_& m) {
       .def(
           "__init__",
           [](Bound* self, int device, const std::vector<std::string>& paths, int64_t page_bytes,
-             const std::vector<int64_t>& image_bytes, double patience) {
+             const std::vector<int64_t>& image_bytes, double patience, uint32_t pairs) {
             std::vector<std::unique_ptr<Drive>> drives;
             for (const auto& path : paths)
               drives.push_back(std::make_unique<Drive>(path, opener::open_drive_bus(path)));
-            new (self) Bound(device, std::move(drives), page_bytes, image_bytes, patience);
+            new (self) Bound(device, std::move(drives), page_bytes, image_bytes, patience, pairs);
           },
-          "device"_a, "paths"_a, "page_bytes"_a, "image_bytes"_a, "patience"_a, Release())
+          "device"_a, "paths"_a, "page_bytes"_a, "image_bytes"_a, "patience"_a, "pairs"_a, Release())
       .def("read",
            on_device(+[](Bound& self, const int64_t* rows, const uint32_t* targets, const uint32_t* count,
                          std::byte* out, cudaStream_t stream, int64_t row_bytes, int64_t first_unit, int64_t stride,

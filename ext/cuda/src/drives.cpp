@@ -22,7 +22,7 @@ DriveWrites drive_writes(int device) {
 }
 
 Drives::Drives(std::vector<std::unique_ptr<Drive>> drives, int64_t page_bytes, const std::vector<int64_t>& image_bytes,
-               double patience_seconds)
+               double patience_seconds, uint32_t pairs)
     : drives_(std::move(drives)), page_bytes_(page_bytes) {
   int device = 0;
   check(cudaGetDevice(&device), "finding the device");
@@ -40,13 +40,13 @@ Drives::Drives(std::vector<std::unique_ptr<Drive>> drives, int64_t page_bytes, c
                    ": expected blocks of the size of the first drive's, ", drives_[0]->facts().block_bytes,
                    " bytes, found ", drive->facts().block_bytes, "; format them alike");
   }
-  const QueueShape shape{static_cast<uint32_t>(drives_.size()), kRounds * kPairs, kDepth, page_bytes};
+  const QueueShape shape{static_cast<uint32_t>(drives_.size()), kRounds * pairs, kDepth, page_bytes};
   words_memory_ = PinnedMemory(kRounds * sizeof(Words) + sizeof(uint32_t));
   stop_ = new (words_memory_.as<Words>() + kRounds) uint32_t{0};
   for (uint32_t r = 0; r < kRounds; ++r) {
     Round& round = rounds_[r];
     round.words = new (words_memory_.as<Words>() + r) Words;
-    round.set = {.num_drives = shape.drives, .pairs = kPairs, .depth = kDepth};
+    round.set = {.num_drives = shape.drives, .pairs = pairs, .depth = kDepth};
     round.set.block_bits = std::countr_zero(drives_[0]->facts().block_bytes);
     round.set.patience = static_cast<uint64_t>(patience_seconds * 1e9);
     round.set.stop = stop_;

@@ -1,6 +1,7 @@
 // The fused gather: one pass checks the ids, counts tiers and collects ssd rows; the reads are submitted; while they
 // are in flight the rows in memory are copied by `threads` threads, of which the first polls the engine between blocks;
-// then the rest is awaited. Memory: 24 bytes per requested ssd row, depth * max_read of buffers in the engine.
+// then the rest is awaited. Memory: 24 bytes per requested ssd row, depth * max_read of buffers in the engine. Where all
+// rows lie in memory, each block copies and counts its own ids.
 #include <optional>
 #include <tiering/lookahead/ssd_rows.hpp>
 #include <tiering/scan_columns.hpp>
@@ -49,16 +50,47 @@ void for_row_blocks(int64_t rows, int64_t bytes, int threads, Block&& block, Rea
   });
 }
 
+/// Throws for the first id outside the table.
+void check_ids(std::span<const int64_t> ids, int64_t num_rows) {
+  uint64_t largest = 0;  // of which negative ids are, too: this loop takes several at a time
+  for (const int64_t id : ids) largest = std::max(largest, static_cast<uint64_t>(id));
+  for (size_t i = 0; largest >= static_cast<uint64_t>(num_rows) && i < ids.size(); ++i)
+    TIERING_EXPECT(ids[i] >= 0 && ids[i] < num_rows, "ids[", i, "] is ", ids[i], ", outside 0..", num_rows - 1);
+}
+
 /// Copies the ids, checks them and counts the tiers. Another thread may write to the caller's while rows are gathered.
 Buffer<int64_t> checked_ids(const TieredTable& table, std::span<const int64_t> given, GatherStats& stats) {
   Buffer<int64_t> ids = copied(given);
-  for (int64_t i = 0; i < ids.size(); ++i) {
-    TIERING_EXPECT(ids[i] >= 0 && ids[i] < table.ranges.num_rows, "ids[", i, "] is ", ids[i], ", outside 0..",
-                   table.ranges.num_rows - 1);
-    ++stats.rows[static_cast<size_t>(table.ranges.tier_of(ids[i]))];
-  }
+  check_ids(ids.span(), table.ranges.num_rows);
+  for (const int64_t id : ids.span()) ++stats.rows[static_cast<size_t>(table.ranges.tier_of(id))];
   for (size_t t = 0; t < kNumTiers; ++t) stats.bytes[t] = stats.rows[t] * table.rows.row_bytes;
   return ids;
+}
+
+/// Copies rows that all lie in memory. A block's ids are copied first, because another thread may write to the caller's.
+GatherStats gather_memory(const TieredTable& table, std::span<const int64_t> given, std::byte* out, int threads) {
+  const auto start = nanoseconds(), rows = static_cast<int64_t>(given.size());
+  check_ids(given, table.ranges.num_rows);
+  std::array<std::atomic<int64_t>, kNumTiers> counted{};
+  for_row_blocks(rows, rows * table.rows.out_bytes, threads, [&](int64_t b) {
+    std::array<int64_t, kBlockRows> copied;
+    std::array<int64_t, kNumTiers> here{};
+    const int64_t begin = b * kBlockRows;
+    const std::span ids(copied.data(), static_cast<size_t>(std::min(rows - begin, kBlockRows)));
+    std::copy_n(given.begin() + begin, ids.size(), ids.begin());
+    check_ids(ids, table.ranges.num_rows);
+    for (const int64_t id : ids) ++here[static_cast<size_t>(table.ranges.tier_of(id))];
+    for (size_t t = 0; t < kNumTiers; ++t) counted[t] += here[t];
+    write_block(table.rows, 0, static_cast<int64_t>(ids.size()), out + begin * table.rows.out_bytes,
+                [&](int64_t i) { return memory_row(table, ids[static_cast<size_t>(i)]); });
+  });
+  GatherStats stats;
+  for (size_t t = 0; t < kNumTiers; ++t) {
+    stats.rows[t] = counted[t];
+    stats.bytes[t] = stats.rows[t] * table.rows.row_bytes;
+  }
+  stats.copy_nanoseconds = nanoseconds() - start;
+  return stats;
 }
 
 /// Plans the reads of the ssd tier's rows.
@@ -135,6 +167,8 @@ void SsdReader::fall_back(const RingError& error) {
 
 GatherStats gather(const TieredTable& table, std::span<const int64_t> given, std::byte* out, int threads,
                    const SlotRows* buffered) {
+  if (table.ranges.cpu_end == table.ranges.num_rows || (buffered == nullptr && table.memory.ssd != nullptr))
+    return gather_memory(table, given, out, threads);
   GatherStats stats;
   const Buffer<int64_t> own = checked_ids(table, given, stats);
   const auto ids = own.span();

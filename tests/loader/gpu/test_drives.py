@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tiering import cuda
 from tiering.errors import CapabilityError, FormatError, InputError, StorageError
 
 ROWS = 900
@@ -62,6 +63,17 @@ def test_gpus_that_never_see_what_drives_write_are_refused(gpu, make):
     layout, _, paths = make()
     with pytest.raises(CapabilityError, match="this GPU does not see what drives write to its memory"):
         layout.features(device="cuda", engine="bam", drives=paths)
+
+
+@pytest.mark.parametrize("depth, pairs", [(1, 1), (255, 1), (256, 2), (1000, 4)])
+def test_depth_sets_the_pairs_of_queues(make, monkeypatch, depth, pairs):
+    layout, rows, paths = make(images=3, tiers=(0, 0, 0))
+    made, opened = cuda.Drives, []
+    monkeypatch.setattr(cuda, "Drives", lambda *given: opened.append(given[-1]) or made(*given))
+    with layout.features(device="cuda", engine="bam", drives=paths, depth=depth) as features:
+        ids = np.random.default_rng(depth).integers(0, ROWS, 3000)
+        np.testing.assert_array_equal(features.gather(ids).numpy(), rows[ids])
+    assert opened == [pairs]
 
 
 def test_tables_read_side_by_side(make):

@@ -19,12 +19,14 @@ from tiering.artifacts.storage import ALIGNMENT
 from tiering.errors import CapabilityError, FormatError, InputError, RefusedError
 from tiering.formats.layout import Layout, image_bytes
 from tiering.loader.gpu.device import Device, PinnedBuffer, pinned
+from tiering.loader.options import ReadOptions
 from tiering.loader.process import ForkLock
 from tiering.loader.tables.ssd import PageChecks
 from tiering.readahead.disk_speed import DiskSpeed
 
 PATIENCE = 30.0  # seconds without an answer, after which a drive is given up
 SAMPLED = 256  # pages of each drive that are compared when it is opened
+_PAIRS, _PAIR_READS = 4, 255  # pairs of queues of each drive for a list, and reads that each keeps in flight, at most
 _TOGETHER = 4096  # pages that are compared, or measured, at a time
 _MEASURED_SECONDS = 0.1
 _SLOTS_SHARE = 1 / 4  # of a GPU's free memory for buffer slots
@@ -34,11 +36,12 @@ Shape = tuple[int, int, int, int, int]  # of a table, as of `SsdTables.rows`
 class GpuDrives:
     """The drives of a layout's stripe files, which a GPU reads; one process has them for itself.
 
-    Before anything else the kernel reads `SAMPLED` pages of each drive, with `verify` all, which are compared with the
+    Before anything else the kernel reads `SAMPLED` pages of each drive, with ``verify`` all, which are compared with the
     layout's checksums: `FormatError` says which drive holds something else.
     """
 
-    def __init__(self, layout: Layout, device: Device, paths: Sequence[str], verify: bool = False) -> None:
+    def __init__(self, layout: Layout, device: Device, reading: ReadOptions) -> None:
+        paths, pairs = reading.drives, _PAIRS if reading.depth == "auto" else -(-int(reading.depth) // _PAIR_READS)
         if len(paths) != layout.num_images:
             raise InputError(
                 f"drives: expected {layout.num_images}, one for each stripe file of {layout.path}, in their order, "
@@ -51,8 +54,8 @@ class GpuDrives:
         self._pages = units * (layout.unit_bytes // layout.page_bytes)
         nbytes = [image_bytes(units, image, images, layout.unit_bytes) for image in range(images)]
         with self._errors():
-            self.drives = cuda.Drives(device.index, list(paths), layout.page_bytes, nbytes, PATIENCE)
-        self._compare(PageChecks(layout).arrays, verify)
+            self.drives = cuda.Drives(device.index, list(paths), layout.page_bytes, nbytes, PATIENCE, pairs)
+        self._compare(PageChecks(layout).arrays, reading.verify)
 
     def read(self, shape: Shape, unit_bytes: int, lists: tuple[int, int, int], out: int, stream: int) -> None:
         """Read rows, listed as of `DriveRows.make_lists`, after what is on a stream, and wait for them."""
@@ -187,13 +190,13 @@ class SlotFiller(threading.Thread):
             self._buffer.stop()
 
 
-def open_drives(layout: Layout, device: Device, paths: Sequence[str], verify: bool) -> GpuDrives:
+def open_drives(layout: Layout, device: Device, reading: ReadOptions) -> GpuDrives:
     """Return the drives of a layout; tables and loaders of this process share them."""
-    key = (str(layout.path.absolute()), layout.digest, device.index, tuple(paths))
+    key = (str(layout.path.absolute()), layout.digest, device.index, reading.drives, reading.depth)
     with _lock:
         drives = _in_use.get(key)
         if drives is None:
-            _in_use[key] = drives = GpuDrives(layout, device, paths, verify)
+            _in_use[key] = drives = GpuDrives(layout, device, reading)
     return drives
 
 

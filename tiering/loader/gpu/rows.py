@@ -331,7 +331,7 @@ class GpuFeatures(GpuRows):
         bam = reading.engine == "bam" and bool(entry.rows("ssd"))
         if bam:
             delivery.refuse_decoding(layout, entry)
-        self.drives = open_drives(layout, device, reading.drives, reading.verify) if bam else None
+        self.drives = open_drives(layout, device, reading) if bam else None
         reader = None if bam else open_images(layout, entry, reading)
         memory = load_tiers(layout, entry, device, reading, group)
         load_codec(memory, delivery)

@@ -28,7 +28,7 @@ from tiering.run.places import Places
 from tiering.text.units import parse_threads
 
 FOLDER = "ordered"  # part of a run's directory
-_SIZES = replace(SIZES, entries=4 << 20, nodes=1 << 16, chunk=4 << 20)  # pieces that leave tight memory to windows
+_SIZES = replace(SIZES, block=16 << 20, entries=4 << 20, nodes=1 << 16, chunk=4 << 20)  # for little memory
 _GROWN = 32 << 20  # bytes that this process may hold in addition when rows are moved: torch's own, pieces that are read
 
 

@@ -26,10 +26,10 @@ class Drives {
   static constexpr uint32_t kRounds = 2;               ///< lists that are read at a time, each by pairs of its own
   static constexpr uint32_t kPairs = 4, kDepth = 256;  ///< of each round: 896 to 1,020 reads in flight to each drive
 
-  /// On the current device; each drive holds an image of so many bytes. Throws InputError where drives, device or page
-  /// size do not fit, IoError where a drive fails.
+  /// On the current device; each drive holds an image of so many bytes, and is read through `pairs` of queues a round.
+  /// Throws InputError where drives, device or page size do not fit, IoError where a drive fails.
   Drives(std::vector<std::unique_ptr<Drive>> drives, int64_t page_bytes, const std::vector<int64_t>& image_bytes,
-         double patience_seconds);
+         double patience_seconds, uint32_t pairs = kPairs);
   /// Stops the drives, after what they read is done. Memory that a drive may still write to is never given back.
   ~Drives();
   Drives(const Drives&) = delete;
