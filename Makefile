@@ -66,7 +66,7 @@ test-all:
 	@$(MAKE) -j3 --output-sync=target gates cpp-test cuda GPUS=75
 
 # Campaigns by name, all without names: make long-test NAMES="kills flips" COUNT=20 SEED=7. Each ends within 45 minutes and
-# prints a line of counts, which is a row of the table in docs/reliability.md.
+# prints a line of counts, which is a row of the table in docs/internals/reliability.md.
 long-test: $(VENV)/.simulator
 	@$(if $(COUNT),TIERING_CAMPAIGN_COUNT=$(COUNT)) $(if $(SEED),TIERING_CAMPAIGN_SEED=$(SEED)) \
 	  $(if $(TRIAL),TIERING_CAMPAIGN_TRIAL=$(TRIAL)) $(BIN)/python tests/campaigns.py $(NAMES)

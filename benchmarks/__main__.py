@@ -52,7 +52,7 @@ REPORTS = {
     "quantized": ("quantized.report", "rows stored by codecs: speed, accuracy, sizes; writes docs/quantised-rows.md"),
     "stages": ("against", "stages and kernels against another checkout's, or against --no-verify"),
     "startup": ("startup", "start-up of commands against another checkout's, on 100 nodes"),
-    "imports": ("imports", "every reader of the import against the disk; writes a table of docs/datasets.md"),
+    "imports": ("imports", "every reader of the import against the disk; writes a table of docs/internals/imports.md"),
     "scale": ("scale", "how time grows; writes docs/internals/scale.md"),
     "loader": ("loader", "epochs of the loader in little memory, against memory maps"),
     "resume": ("resume", "first batch of an epoch begun in its middle, against throwing batches away"),

@@ -4,7 +4,7 @@
 in DIR, imports it in a process of its own with its files out of the page cache, held by the kernel to a tenth more than
 the budget where that can be, and reads the files that the import reads and writes as many bytes as the graph has,
 directly. ``--share`` makes all of them smaller. With ``--docs`` it writes ``benchmarks/imports.json`` and the table of
-``datasets.md``. The largest takes 10 GB of disk, all of them some fifteen minutes.
+``internals/imports.md``. The largest takes 10 GB of disk, all of them some fifteen minutes.
 """
 
 from __future__ import annotations
@@ -222,13 +222,13 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> str:
     """Return Markdown."""
     heads = [
         "format",
-        "dataset",
+        "size of the files",
         "edges",
         "`--memory`",
         "time, s",
-        "M edges/s",
+        "million edges/s",
         "read and written",
-        "of the disk's speed",
+        "fraction of the disk's speed",
     ]
     rows = []
     for name, result in results.items():
@@ -255,6 +255,6 @@ def main(argv: Sequence[str]) -> int:
     results = keep_results(file, describe_machine(), works)["results"]
     shown = table({name: results[name] for name in CASES if name in results})
     if given.docs:
-        put(given.docs / "datasets.md", BEGIN, END, shown)
+        put(given.docs / "internals" / "imports.md", BEGIN, END, shown)
     print(shown)
     return 0

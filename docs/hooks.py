@@ -77,7 +77,7 @@ def options_table(module: str, name: str) -> str:
     """The options of a dataclass as a table: keyword, flag, default, what it does."""
     table = getattr(import_module(module), name)
     defaults = {entry.name: entry.default for entry in fields(table)}
-    rows = ["| Keyword | Flag | Default | |", "|---|---|---|---|"]
+    rows = ["| Keyword | Flag | Default | Meaning |", "|---|---|---|---|"]
     for key, option in options_of(table).items():
         default = defaults[key] if isinstance(defaults[key], (str, int, float)) and defaults[key] is not MISSING else ""
         flag = " ".join(option.flags or (spell_flag(key),))

@@ -1,4 +1,4 @@
-"""Campaigns are known by name: in the table, in pytest and in docs/reliability.md."""
+"""Campaigns are known by name: in the table, in pytest and in docs/internals/reliability.md."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_each_campaign_is_a_long_test(repository: Path) -> None:
 
 
 def test_docs_name_campaigns_that_there_are(repository: Path) -> None:
-    text = (repository / "docs/reliability.md").read_text()
+    text = (repository / "docs/internals/reliability.md").read_text()
     assert set(re.findall(r"(?m)^\| `([\w-]+)` \|.*\|$", text.partition("## Campaigns")[2])) <= set(CAMPAIGNS)
 
 

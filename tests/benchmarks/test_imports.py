@@ -16,7 +16,8 @@ def test_every_reader_has_a_dataset():
 
 @pytest.mark.long
 def test_formats_are_measured_and_the_page_is_written(tmp_path, capsys):
-    page = tmp_path / "datasets.md"
+    page = tmp_path / "internals" / "imports.md"
+    page.parent.mkdir()
     page.write_text(f"before\n{imports.BEGIN}\nold\n{imports.END}\nafter\n")
     argv = ["--share", "0.0005", "--dir", str(tmp_path), "--docs", str(tmp_path), "--only", "npy,csc"]
     assert imports.main(argv) == 0

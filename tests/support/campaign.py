@@ -1,4 +1,4 @@
-"""Campaigns: many random trials of one kind, counted in one line that docs/reliability.md quotes as it is.
+"""Campaigns: many random trials of one kind, counted in one line that docs/internals/reliability.md quotes.
 
 `CAMPAIGNS` is the table of them; ``make long-test NAMES="kills flips"`` starts some of them, each in a process of its
 own (`tests/campaigns.py`). Environment:
@@ -57,7 +57,7 @@ CAMPAIGNS = {
     "eio": Plan(200, "tests/loader/test_failing_disk.py::test_eio"),
     "forks": Plan(300, "tests/loader/test_forks.py::test_forks_for_long"),
 }
-"""Name -> campaign, in the order of `make long-test`; docs/reliability.md says what a trial does."""
+"""Name -> campaign, in the order of `make long-test`; docs/internals/reliability.md says what a trial does."""
 
 
 class Campaign:
@@ -103,8 +103,8 @@ class Campaign:
             pytest.fail(f"{done} of {len(self.trials)} trials in {LIMIT_SECONDS // 60} minutes", pytrace=False)
 
     def line(self, done: int) -> str:
-        """The counts, as a row of the table in docs/reliability.md."""
-        page = (Path(__file__).parents[2] / "docs/reliability.md").read_text()
+        """The counts, as a row of the table in docs/internals/reliability.md."""
+        page = (Path(__file__).parents[2] / "docs/internals/reliability.md").read_text()
         what = re.findall(rf"(?m)^\| `{self.name}` \| (.+?) \|", page)
         outcomes = ", ".join(f"{count:,} {outcome}" for outcome, count in self.outcomes.most_common())
         seconds = time.monotonic() - self._begin
