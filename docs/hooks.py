@@ -16,7 +16,7 @@ from typing import Any
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
-sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parent.parent)]
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import click
 from dataset_pages import dataset_page
@@ -59,7 +59,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Put tables in the place of lines such as ``%options tiering.sampling.SamplingOptions%``, and help for ``%commands%``."""
+    """Replace lines such as ``%options tiering.sampling.SamplingOptions%`` by tables and ``%commands%`` by help."""
     markdown = re.sub(r"^%commands%$", lambda _: commands_help(), markdown, flags=re.M)
     return re.sub(r"^%options ([\w.]+)\.(\w+)%$", lambda found: options_table(*found.groups()), markdown, flags=re.M)
 
