@@ -174,7 +174,7 @@ if [ -n "$$need" ] && command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then
   echo "installing$$need"; \
   { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $$need; } \
     >/dev/null 2>&1 </dev/null || echo "could not install$$need: going on without"; \
-elif [ -n "$$need" ]; then echo "not here:$$need (see README, Install)"; \
+elif [ -n "$$need" ]; then echo "not here:$$need (see docs/install.md)"; \
 fi; true
 endef
 

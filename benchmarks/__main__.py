@@ -60,7 +60,7 @@ REPORTS = {
     "inference": ("inference", "layer-wise inference in little memory, against memory maps"),
     "adjacency": ("adjacency", "batches of lists that exceed memory, against maps; writes docs/internals/adjacency.md"),
     "lookahead": ("lookahead", "reading ahead against every simulated policy; writes docs/internals/lookahead.md"),
-    "plan": ("plan", "epochs predicted by `tiering plan`, then measured by the loader; writes docs/plan.md"),
+    "plan": ("plan", "epochs predicted by `tiering plan`, then measured by the loader; writes docs/internals/plan.md"),
     "papers": ("papers.report", "figures of the papers behind the toolkit made again; writes docs/papers.md"),
     "nvme": ("gpu.nvme", "engine bam on a GPU without drives: commands/s of a drive that a kernel plays"),
     "locality": ("locality", "hits of scores by how local the training set is; writes a table of docs/scores.md"),

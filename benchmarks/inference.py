@@ -225,7 +225,7 @@ def main(argv: Sequence[str]) -> int:
                         help="of the features in memory")  # fmt: skip
     parser.add_argument("--sides", type=lambda text: text.split("/"), default=list(SIDES), help="some, with / between")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="make graph and layout there, or use what is there")
-    parser.add_argument("--docs", type=Path, metavar="DIR", help="write the table into inference.md there")
+    parser.add_argument("--docs", type=Path, metavar="DIR", help="write the table into internals/inference.md there")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
     given = parser.parse_args(argv)
     sizes = Sizes.from_options(given)
@@ -249,7 +249,7 @@ def main(argv: Sequence[str]) -> int:
     ])  # fmt: skip
     print(text)
     if given.docs:
-        put(given.docs / "inference.md", "<!-- measured -->", "<!-- end -->", text)
+        put(given.docs / "internals" / "inference.md", "<!-- measured -->", "<!-- end -->", text)
     if given.json:
         write_json(given.json, {"machine": machine, "nodes": sizes.graph_nodes, "edges": sizes.edges, **document})
     return 0

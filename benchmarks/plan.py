@@ -124,7 +124,7 @@ def main(argv: Sequence[str]) -> int:
     Sizes.options(parser, "threads", "seed", "folder")
     parser.add_argument("--small", action="store_true", help="one smaller graph, one kind of rows")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
-    parser.add_argument("--docs", type=Path, metavar="DIR", help="write the table into plan.md there")
+    parser.add_argument("--docs", type=Path, metavar="DIR", help="write the table into internals/plan.md there")
     given = parser.parse_args(argv)
     sizes, found = Sizes.from_options(given), list[dict[str, Any]]()
     options: dict[str, Any] = {"fanouts": [10, 10], "batch_size": 256 if given.small else 1024}
@@ -143,7 +143,7 @@ def main(argv: Sequence[str]) -> int:
     text = f"{show_machine(machine)}\n\n{table(found)}\n\n" + "\n".join(f"- {line}" for line in verdicts(found))
     print(text)
     if given.docs:
-        put(given.docs / "plan.md", "<!-- measured -->", "<!-- end -->", text)
+        put(given.docs / "internals" / "plan.md", "<!-- measured -->", "<!-- end -->", text)
     if given.json:
         write_json(given.json, {"machine": machine, "cells": found})
     return 0

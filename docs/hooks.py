@@ -18,8 +18,10 @@ from mkdocs.structure.files import File, Files
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+import click
 from dataset_pages import dataset_page
 
+from cli.commands import commands
 from tiering.datasets.specs import families
 from tiering.text.options import options_of, spell_flag
 
@@ -57,7 +59,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Put tables in the place of lines such as ``%options tiering.sampling.SamplingOptions%``."""
+    """Replace lines such as ``%options tiering.sampling.SamplingOptions%`` by tables and ``%commands%`` by help."""
+    markdown = re.sub(r"^%commands%$", lambda _: commands_help(), markdown, flags=re.M)
     return re.sub(r"^%options ([\w.]+)\.(\w+)%$", lambda found: options_table(*found.groups()), markdown, flags=re.M)
 
 
@@ -84,6 +87,17 @@ def options_table(module: str, name: str) -> str:
         text = option.help.replace("|", "\\|")
         rows.append(f"| `{key}` | `{flag}` | {f'`{default!r}`' if default != '' else ''} | {text} |")
     return "\n".join(rows)
+
+
+def commands_help() -> str:
+    """Return the help of the program and of each command, under their names."""
+    settings: dict[str, Any] = {"resilient_parsing": True, "terminal_width": 100}
+    pages = {"tiering": commands.make_context("tiering", [], **settings)}
+    for name in commands.list_commands(top := pages["tiering"]):
+        if (command := commands.get_command(top, name)) is not None:
+            pages[f"tiering {name}"] = command.make_context(name, [], parent=top, **settings)
+    text = [f"## {name}\n\n```text\n{click.unstyle(page.get_help())}\n```" for name, page in pages.items()]
+    return "\n\n".join(text)
 
 
 def script_page(path: Path) -> str:

@@ -28,9 +28,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.slow
-def test_commands_and_code_run(workplace, tiering_cli, capfd):
-    (configuration,) = blocks("toml")
-    Path("chain.toml").write_text(configuration)
+def test_commands_and_code_run(workplace, tiering_cli):
     ran = 0
     for program, *arguments in commands():
         if program == "tiering":
@@ -39,21 +37,16 @@ def test_commands_and_code_run(workplace, tiering_cli, capfd):
         else:
             assert program == "make", f"the README runs {program}, which this test does not know"
     assert ran >= 8
-    assert sorted(path.name for path in Path("out").iterdir()) == ["graph", "layout", "reordered", "scores"]
-
-    code, frameworks, api = blocks("python")
+    pytest.importorskip("torch_geometric")
+    (code,) = blocks("python")
     names: dict[str, object] = {}
     exec(compile(code, "README.md", "exec"), names)  # noqa: S102 - our own README
-    exec(compile(api, "README.md", "exec"), names)  # noqa: S102
-    layout, rows = names["layout"], names["x"]
-    assert layout.path.name == "layout"
-    assert tuple(rows.shape) == (3, 128)
-    assert names["h"].shape[1] == 128
-    assert "ssd" in capfd.readouterr().out
-
-    pytest.importorskip("dgl")
-    exec(compile(frameworks, "README.md", "exec"), names)  # noqa: S102
+    assert names["layout"].path.name == "layout"
     assert names["x"].shape[1] == 128 and names["edges"].shape[0] == 2
+
+
+def test_the_readme_is_one_screen():
+    assert len(README.read_text().split()) <= 700
 
 
 @pytest.mark.slow
