@@ -36,8 +36,8 @@ Shape = tuple[int, int, int, int, int]  # of a table, as of `SsdTables.rows`
 class GpuDrives:
     """The drives of a layout's stripe files, which a GPU reads; one process has them for itself.
 
-    Before anything else the kernel reads `SAMPLED` pages of each drive, with ``verify`` all, which are compared with the
-    layout's checksums: `FormatError` says which drive holds something else.
+    Before anything else the kernel reads `SAMPLED` pages of each drive, with ``verify`` all of them. These are compared
+    with the layout's checksums: `FormatError` says which drive holds something else.
     """
 
     def __init__(self, layout: Layout, device: Device, reading: ReadOptions) -> None:
