@@ -18,6 +18,7 @@ _KEYWORDS = {
     "from": "scores", "no-verify": "verify=False", "no-header": "header=False", "force": "force=True",
     "no-edge-ids": "edge_ids=False",
     "executor": "cluster", "metapath": "metapaths", "id": "id_column", "add-reverse": "reverse_edges",
+    "num-labeled": "num_labelled",
 }  # fmt: skip
 """Keywords whose flags are others."""
 

@@ -149,7 +149,7 @@ class LinkOptions:
 class PipelineOptions:
     """Options of the background stages that make batches."""
 
-    workers: int | None = option(None, "Threads that sample; default: half of the processors, 1 to 4.", "N")
+    workers: Any = option(None, "Threads that sample; default: half of the processors, 1 to 4.", "N", cli=int | None)
     """Threads that sample. By default half of the processors that this process may use, at least 1 and at most 4
     (at least 2 with ``in_order=False``)."""
     prefetch: int = 2
