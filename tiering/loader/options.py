@@ -47,7 +47,7 @@ class ReadOptions:
     read, of ``ssd_model`` or as measured, 128 to 256; 128 where these are not known. Engine ``bam`` reads each drive
     through as many pairs of queues as that takes, 255 reads each; ``auto``: 4 pairs."""
     direct: str = "auto"
-    """O_DIRECT reads: ``auto``, ``on`` or ``off``."""
+    """O_DIRECT reads: ``on``, ``off``, or ``auto``: on, unless the page cache has the stripe files already."""
     threads: int | str | None = "auto"
     """Threads that copy rows from memory."""
     verify: bool = False

@@ -2,7 +2,6 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -50,19 +49,6 @@ bool probe_read(const ImageFile& file, int64_t size) {
   }
 }
 
-/// Whether the page cache holds nearly all of a file: of evenly spaced bytes, those that can be had without the disk.
-bool is_cached(int fd, int64_t bytes) {
-  constexpr int64_t kSamples = 256, kMissing = kSamples / 32;
-  if (bytes == 0) return false;
-  int64_t missing = 0;
-  for (int64_t i = 0; i < kSamples && missing <= kMissing; ++i) {
-    char byte = 0;
-    iovec target{&byte, 1};
-    missing += preadv2(fd, &target, 1, (bytes - 1) / (kSamples - 1) * i, RWF_NOWAIT) != 1;
-  }
-  return missing <= kMissing;
-}
-
 int64_t file_bytes(int fd, const std::string& path) {
   struct stat status{};
   if (fstat(fd, &status) != 0) throw system_error(errno, path);
@@ -86,10 +72,6 @@ Descriptor::~Descriptor() {
 }
 
 ImageFile::ImageFile(const std::string& path, DirectMode mode) : path_(own_name(path)) {
-  if (mode == DirectMode::automatic) {
-    open_buffered(path);
-    if (is_cached(fd(), bytes())) return;
-  }
   if (mode != DirectMode::off && try_direct(path)) return;
   if (mode == DirectMode::on) throw IoError(EINVAL, path_ + ": " + note_);
   open_buffered(path);

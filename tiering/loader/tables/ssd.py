@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
-from tiering.artifacts.storage import display_path
+from tiering.artifacts.storage import display_path, open_descriptor
 from tiering.errors import CapabilityError, FormatError, InputError, RefusedError, StorageError
 from tiering.formats.layout import TIERS, Layout, TypeLayout, image_bytes, page_sums
 from tiering.loader.options import ReadOptions
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 _PRELOAD_BYTES = 64 * 1024 * 1024
 _MOST_IN_FLIGHT = 4096  # of one reader, as the engines have it
+_SAMPLED = 256  # bytes of a stripe file that show whether the page cache has it
 
 
 def open_images(layout: Layout, entry: TypeLayout, reading: ReadOptions) -> native.SsdReader | None:
@@ -56,7 +58,7 @@ def open_reader(
     images: Sequence[Path], page_bytes: int, reading: ReadOptions, depth: int = DEPTH, row_bytes: int = 1
 ) -> native.SsdReader:
     """Open files or block devices, in stripe order, for random reads of rows, `depth` in flight for each."""
-    engine, direct, depth = reading.engine, reading.direct, min(_MOST_IN_FLIGHT, depth * len(images))
+    engine, direct, depth = reading.engine, _direct(images, reading), min(_MOST_IN_FLIGHT, depth * len(images))
     if engine == "io_uring" and (reason := native.uring_unavailable()):
         raise CapabilityError(f"engine io_uring: {reason}; engine='threads' works everywhere")
     try:
@@ -69,6 +71,26 @@ def open_reader(
         raise CapabilityError(f"direct='on': {error.strerror}; direct='auto' reads through the page cache") from None
     warn_of_fallback(reader)
     return reader
+
+
+def _direct(images: Sequence[Path], reading: ReadOptions) -> str:
+    """Return how to open stripe files: through the page cache if it has nearly all of their bytes already."""
+    cached = reading.direct == "auto" and reading.engine != "bam" and all(map(_in_page_cache, images))
+    return "off" if cached else reading.direct
+
+
+def _in_page_cache(image: Path) -> bool:
+    """Return whether bytes spread over a file can be had without the disk, but for one in 32."""
+    byte, missing = bytearray(1), 0
+    with open_descriptor(image) as fd:
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)  # a byte that is missing brings no others
+        size = os.fstat(fd).st_size
+        for number in range(_SAMPLED):
+            try:
+                os.preadv(fd, [byte], size * number // _SAMPLED, os.RWF_NOWAIT)
+            except OSError:
+                missing += 1
+    return size > 0 and missing <= _SAMPLED // 32
 
 
 def open_row_buffer(
@@ -86,7 +108,7 @@ def open_row_buffer(
     images = layout.images if reading.engine == "bam" else layout.image_places
     buffer = native.RowBuffer(
         tables.rows, tables.begins, tables.shape, list(map(str, images)), list(pools),
-        arena, reading.engine, reading.direct, find_depth(layout, reading).depth, MAX_READ,
+        arena, reading.engine, _direct(images, reading), find_depth(layout, reading).depth, MAX_READ,
         [] if checks is None else checks.arrays,
     )  # fmt: skip
     warn_of_fallback(buffer)
