@@ -1,4 +1,4 @@
-"""The table of local training sets, in ``docs/internals/score-tables.md``: four graphs, each with spread and with local training nodes.
+"""The table of local training sets, in ``docs/internals/score-tables.md``: four graphs, spread and local nodes.
 
 ``python -m benchmarks locality [--data DIR] [--small] [--docs DIR]`` writes ``benchmarks/locality.json`` and the part
 of that page between its marks. Local training nodes are runs of consecutive ids, or, where ids say nothing, nodes
