@@ -26,7 +26,9 @@ def dataset_page(family: Sequence[DatasetSpec], jobs: Path) -> str:
         f"From <{last.home}>; license: {last.license}. Cite: {last.citation}.",
         f"Labels: {last.labels} Splits: {last.splits}",
         "## Sizes",
-        *_table(("dataset", "nodes", "edges", "size of the files", "size of the graph", "least memory"), map(_sizes, family)),
+        *_table(
+            ("dataset", "nodes", "edges", "size of the files", "size of the graph", "least memory"), map(_sizes, family)
+        ),
         f"## Files of {last.name}",
         *_table(("file", "content", "size"), [(f"`{path}`", holds, size) for path, holds, size in list_files(last)]),
         "## One command",
@@ -65,7 +67,10 @@ def _job(job: Path, source: DatasetSpec) -> list[str]:
         "## The whole job",
         f"`tiering run examples/datasets/{job.name}`, with {memory} of memory:",
         f"```toml\n{job.read_text()}```",
-        *_table(("stage", "time", "peak memory", "bytes read", "bytes written", "bytes on disk afterwards"), _stages(estimate)),
+        *_table(
+            ("stage", "time", "peak memory", "bytes read", "bytes written", "bytes on disk afterwards"),
+            _stages(estimate),
+        ),
         "These are estimates, not measurements. They assume disks of 1 GB/s and 10 ns per edge and thread.",
     ]
 
