@@ -72,7 +72,7 @@ def figure_7(inputs: Inputs) -> Figure:
     claims[False].insert(len(LEAST), ("edges from the hottest 1 % of the nodes", theirs, edges))
     setting = (
         "Edges in both directions, as the paper's numbers of edges say; fanouts 12,12,12, batches of 256 (32 on the "
-        f"small graphs), three unseen epochs; {'; '.join(about)}."
+        f"small graphs), three unseen epochs. Graphs: {'; '.join(about)}."
     )
     together = side_by_side(claims[False], claims[True])
     return Figure("Access frequency by score (figure 7, section 5.2)", setting, panels, together)
@@ -98,8 +98,8 @@ def figure_9(inputs: Inputs) -> Figure:
         what = "hit rate, hottest 10 % cached, five hops"
         claims.append([(f"`{name}`: {what}", percent(DEEP_AT_10[name]), deep[name]) for name in names])
     setting = (
-        f"{'; '.join(sample.title for sample in samples)}; edges in both directions, batches of 256, three unseen "
-        "epochs. The star is ogbn-papers100M in the paper."
+        f"Graphs: {'; '.join(sample.title for sample in samples)}. Edges in both directions, batches of 256, three "
+        "unseen epochs. The star is ogbn-papers100M in the paper."
     )
     return Figure("Deeper sampling (figure 9)", setting, panels, side_by_side(*claims))
 
@@ -126,7 +126,7 @@ def figure_10(inputs: Inputs) -> Figure:
     panel = Panel("host link", "rows on the GPU, %", "bytes, % of no cache", [*lines, paper_line])
     setting = (
         f"`wrpr`, edges in both directions, fanouts 12,12,12, rows of {ROW_BYTES} B, batches of 256, three unseen "
-        f"epochs; {'; '.join(about)}."
+        f"epochs. Graphs: {'; '.join(about)}."
     )
     together = side_by_side(claims[False], claims[True])
     return Figure("Traffic against the hot fraction (figure 10)", setting, [panel], together)

@@ -113,7 +113,7 @@ def figure_concentration(inputs: Inputs) -> Figure:
         about.append(sample.title)
     setting = (
         "Reads expected by `hybrid`, fanouts 15,10,5, batches of 256, rows of 512 B, lists with 8 B of offsets. Stars "
-        f"are ogbn-papers100M in the paper. {'; '.join(about)}."
+        f"are ogbn-papers100M in the paper. Graphs: {'; '.join(about)}."
     )
     together = side_by_side(claims[False], claims[True])
     return Figure("Concentration of lists and rows (section VII.A)", setting, panels, together)
@@ -145,7 +145,7 @@ def figure_18(inputs: Inputs) -> Figure:
         about.append(sample.title)
     setting = (
         "Accesses alone, by the default costs of a PCIe 4.0 link (docs/adjacency-cache.md), without computing; "
-        f"`hybrid`, fanouts 15,10,5, batches of 256, rows of 512 B; {'; '.join(about)}."
+        f"`hybrid`, fanouts 15,10,5, batches of 256, rows of 512 B. Graphs: {'; '.join(about)}."
     )
     together = side_by_side(claims[False], claims[True])
     return Figure("Time by the size of the cache (figure 18)", setting, panels, together)
@@ -184,7 +184,7 @@ def table_8(inputs: Inputs) -> Figure:
     )
     setting = (
         "Predicted time of accesses with a tenth of the bytes of lists and rows in GPU memory. The paper measures "
-        f"whole iterations on 11 GB. `hybrid`, batches of 256; {'; '.join(about)}."
+        f"whole iterations on 11 GB. `hybrid`, batches of 256. Graphs: {'; '.join(about)}."
     )
     return Figure("Both caches, over no cache and over a cache of rows (table VIII)", setting, panels, claims)
 
@@ -206,8 +206,8 @@ def figure_knapsack(inputs: Inputs) -> Figure:
         "entries one by one over prefixes", "memory, % of lists and rows", "seconds saved, ratio", lines, log="x"
     )
     setting = (
-        "Reads expected by `hybrid`, fanouts 15,10,5, rows of 512 B; the index of single entries is not counted; "
-        f"{'; '.join(about)}."
+        "Reads expected by `hybrid`, fanouts 15,10,5, rows of 512 B; the index of single entries is not counted. "
+        f"Graphs: {'; '.join(about)}."
     )
     return Figure("Prefixes, and a knapsack of single entries", setting, [panel], claims)
 

@@ -199,7 +199,7 @@ def figure_10(inputs: Inputs) -> Figure:
     ]
     setting = (
         f"Fanouts 10,5,5, {_BATCHES} batches of 64, a third of which fills the GPU's cache of {percent(GPU_CACHE, 1)} "
-        f"of the rows (random eviction); one SSD of 5.8 GB/s, a link of 32 GB/s; {'; '.join(about)}."
+        f"of the rows (random eviction); one SSD of 5.8 GB/s, a link of 32 GB/s. Graphs: {'; '.join(about)}."
     )
     return Figure("The constant CPU buffer (figure 10)", setting, panels, claims)
 
@@ -222,7 +222,7 @@ def figure_11(inputs: Inputs) -> Figure:
         about.append(f"{sample.title} ({size:,.0f} rows per batch)")
     setting = (
         f"Fanouts 10,5,5, {_BATCHES} batches of 64, a third of which fills the cache; caches for the rows of 2, 4 and "
-        f"8 batches. W = 0 is BaM's random eviction, *any* is Belady's policy. {'; '.join(about)}."
+        f"8 batches. W = 0 is BaM's random eviction, *any* is Belady's policy. Graphs: {'; '.join(about)}."
     )
     return Figure("Window buffering (figures 11 and 12)", setting, panels, claims)
 

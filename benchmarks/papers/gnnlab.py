@@ -75,7 +75,7 @@ def figure_16(inputs: Inputs) -> Figure:
     ]  # fmt: skip
     setting = (
         "10 % of the rows cached; hops: fanouts 15,10,5; walks: 5 neighbors of 4 walks of 3 steps, three times; "
-        f"batches of 256 (32 on the small graphs), three unseen epochs; {'; '.join(about)}."
+        f"batches of 256 (32 on the small graphs), three unseen epochs. Graphs: {'; '.join(about)}."
     )
     return Figure("Caching policies by sampler and graph (figure 16)", setting, panels, side_by_side(*claims))
 
@@ -120,7 +120,7 @@ def figure_15(inputs: Inputs) -> Figure:
         claims[sample.local].append((what, f"nearly {MOVED_AT_900:g}", ratios))
     setting = (
         f"Batches of 256, three unseen epochs; the fixed cache holds {percent(CACHED, 1)} of the rows of 128 float32, "
-        f"as 5 GB of ogbn-papers100M. Stars are that graph in the paper. {'; '.join(about)}."
+        f"as 5 GB of ogbn-papers100M. Stars are that graph in the paper. Graphs: {'; '.join(about)}."
     )
     together = side_by_side(claims[False], claims[True])
     return Figure("Hits by the fraction cached (figure 15)", setting, panels, together)
@@ -151,7 +151,7 @@ def table_4(inputs: Inputs) -> Figure:
     ]
     setting = (
         "Similarity is the fraction of the second epoch's reads of its hottest 10 % of the rows that the first epoch "
-        f"also makes (the survey has no formula). Batches as above; {'; '.join(s.title for s in samples)}."
+        f"also makes (the survey has no formula). Batches as above. Graphs: {'; '.join(s.title for s in samples)}."
     )
     return Figure("Similarity of epochs (table IV)", setting, [Panel("two epochs", "", "similarity, %", lines)], claims)
 

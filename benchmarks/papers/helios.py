@@ -65,8 +65,8 @@ def figure_10(inputs: Inputs) -> Figure:
         claims.append((what, f"about {percent(missed)} (GIDS, IG)", ours))
         about.append(sample.title)
     setting = (
-        f"`presample` of one epoch, fanouts 25,10, batches of 256, rows of 4 KiB, measured on the next epoch; "
-        f"{'; '.join(about)}."
+        f"`presample` of one epoch, fanouts 25,10, batches of 256, rows of 4 KiB, measured on the next epoch. "
+        f"Graphs: {'; '.join(about)}."
     )
     return Figure("A GPU cache alone, and with host memory (section 3.2, figure 10)", setting, panels, claims)
 
