@@ -64,7 +64,7 @@ def section(name: str, document: dict[str, Any]) -> str:
     """Return the part of the page that a figure writes: picture, setting with the seconds that it took, table."""
     figure = Figure.from_json(document)
     picture = f"![{name}](images/papers/{name}.png)"
-    return f"### {figure.title}\n\n{picture}\n\n{figure.setting} {document['seconds']} s.\n\n{figure.table()}"
+    return f"### {figure.title}\n\n{picture}\n\n{figure.setting} Time: {document['seconds']} s.\n\n{figure.table()}"
 
 
 def write_docs(docs: Path, done: dict[str, dict[str, Any]]) -> None:

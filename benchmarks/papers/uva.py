@@ -96,7 +96,7 @@ def figure_8(_: Inputs) -> Figure:
         claims.append((f"efficiency / efficiency of aligned rows, {name}", f"{low:.2f} to {high:.2f}", ours))
     setting = (
         f"Calculated for {_ROWS} rows one after the other: requests within lines of {LINE} B, sectors of {SECTOR} B, "
-        f"headers of {HEADER} B. It uses no graph."
+        f"headers of {HEADER} B. This figure uses no graph."
     )
     return Figure("Aligned reads of host memory (figures 6 and 8)", setting, panels, claims)
 
@@ -127,7 +127,7 @@ def figure_sms(_: Inputs) -> Figure:
     ]  # fmt: skip
     setting = (
         f"Calculated for an RTX 3090: {GPU_SMS} multiprocessors of {GPU_THREADS // WARP} warps, each with one request; "
-        f"round trip 1.5 µs, at most {MOST_REQUESTS} requests. It uses no graph."
+        f"round trip 1.5 µs, at most {MOST_REQUESTS} requests. This figure uses no graph."
     )
     panel = Panel("multiprocessors that saturate the link", "row size, bytes", "multiprocessors", lines)
     return Figure("Multiprocessors for reading (section III.C)", setting, [panel], claims)
