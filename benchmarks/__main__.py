@@ -49,7 +49,10 @@ BENCHMARKS = {
 }
 """By name: a function of `Sizes`, loaded when it runs (those for GPUs import torch), and what is compared with what."""
 REPORTS = {
-    "quantized": ("quantized.report", "rows stored by codecs: speed, accuracy, sizes; writes docs/quantised-rows.md"),
+    "quantized": (
+        "quantized.report",
+        "rows stored by codecs: speed, accuracy, sizes; writes docs/internals/quantized-rows.md",
+    ),
     "stages": ("against", "stages and kernels against another checkout's, or against --no-verify"),
     "startup": ("startup", "start-up of commands against another checkout's, on 100 nodes"),
     "imports": ("imports", "every reader of the import against the disk; writes a table of docs/internals/imports.md"),
@@ -63,8 +66,11 @@ REPORTS = {
     "plan": ("plan", "epochs predicted by `tiering plan`, then measured by the loader; writes docs/internals/plan.md"),
     "papers": ("papers.report", "figures of the papers behind the toolkit made again; writes docs/papers.md"),
     "nvme": ("gpu.nvme", "engine bam on a GPU without drives: commands/s of a drive that a kernel plays"),
-    "locality": ("locality", "hits of scores by how local the training set is; writes a table of docs/scores.md"),
-    "scores": ("score_tables", "hit rates of every score; writes docs/scores.md"),
+    "locality": (
+        "locality",
+        "hits of scores by how local the training set is; writes a table of docs/internals/score-tables.md",
+    ),
+    "scores": ("score_tables", "hit rates of every score; writes docs/internals/score-tables.md"),
 }
 """By name: the module whose ``main`` makes it, and what it reports."""
 

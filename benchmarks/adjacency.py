@@ -157,8 +157,9 @@ def main(argv: Sequence[str]) -> int:
     except TieringError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    heads = ["fanouts", "neighbor lists", "window, batches", "s a batch", "times windows", "processor s a batch"]
-    heads += ["reads or faults a batch", "MB a batch", "peak MB", "batches measured"]
+    heads = ["fanouts", "neighbor lists", "window, batches", "time, s per batch", "time / windows' time"]
+    heads += ["processor, s per batch", "reads or faults per batch", "read, MB per batch", "peak memory, MB"]
+    heads += ["batches measured"]
     machine = describe_machine()
     text = f"{show_machine(machine)}, memory of each side but the last {format_bytes(limit)}\n\n"
     text += markdown(heads, rows, left=2)

@@ -67,7 +67,7 @@ def main(argv: Sequence[str]) -> int:
         return 1
     machine = describe_machine()
     print(show_machine(machine) + "\n")
-    print("| loader | s a batch | times the native loader | peak memory |\n|---|---:|---:|---:|")
+    print("| loader | time, s per batch | time / native loader's | peak memory |\n|---|---:|---:|---:|")
     for side, runs in found.items():
         own = [min(run["seconds"][1:]) for run in runs]
         base = [min(run["seconds"][1:]) for run in found.get(_NATIVE.get(side, "native, for DGL"), runs)]

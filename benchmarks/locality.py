@@ -1,7 +1,7 @@
-"""The table of ``docs/scores.md`` on local training sets: four graphs, each with spread and with local training nodes.
+"""The table of local training sets, in ``docs/internals/score-tables.md``: four graphs, spread and local nodes.
 
 ``python -m benchmarks locality [--data DIR] [--small] [--docs DIR]`` writes ``benchmarks/locality.json`` and the part
-of ``scores.md`` between its marks. Local training nodes are runs of consecutive ids, or, where ids say nothing, nodes
+of that page between its marks. Local training nodes are runs of consecutive ids, or, where ids say nothing, nodes
 of one class. Scores see two training sets of a kind: the one that is judged, and another.
 """
 
@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from benchmarks.pages import describe_machine, existing_directory, markdown, put
 from benchmarks.papers.inputs import local_nodes
-from benchmarks.score_tables import REPOSITORY, make_graph
+from benchmarks.score_tables import PAGE, REPOSITORY, make_graph
 from tiering import generate_dataset, pipeline
 from tiering.evaluation import evaluate
 from tiering.formats.graph import Graph
@@ -84,8 +84,8 @@ def measure(name: str, data: Path, work: Path, small: bool) -> list[dict[str, An
 
 def render(runs: Sequence[dict[str, Any]]) -> str:
     """Return the table in Markdown: hits with a tenth of the rows, by training set and score."""
-    heads, rows = ["graph", "training nodes", "nodes read in an epoch", "locality"], []
-    heads += [*(f"`{method}`" for method in METHODS), "`hybrid` of other nodes", "*oracle*"]
+    heads, rows = ["graph", "training nodes", "nodes read per epoch", "locality"], []
+    heads += [f"hits, {name}" for name in (*(f"`{m}`" for m in METHODS), "`hybrid` of other nodes", "*oracle*")]
     for run in runs:
         measured, hits = run["locality"], (run["hits"][label] for label in (*METHODS, "other", "oracle"))
         read = f"{100 * measured['nodes'] / run['num_nodes']:.1f} %"
@@ -110,5 +110,5 @@ def main(argv: Sequence[str]) -> int:
     (asked.docs / "benchmarks").mkdir(exist_ok=True)
     document = {"machine": describe_machine(), "share": SHARE, "fanouts": FANOUTS, "runs": runs}
     (asked.docs / "benchmarks" / "locality.json").write_text(json.dumps(document, indent=1) + "\n")
-    put(asked.docs / "scores.md", BEGIN, END, render(runs))
+    put(asked.docs / PAGE, BEGIN, END, render(runs))
     return 0

@@ -180,7 +180,7 @@ def buffer_rows(cells: Mapping[str, Any]) -> list[list[str]]:
     if "measured" in less and "measured" in more:
         before, after = figures(less), figures(more)
         for what in ("loader", "reading"):
-            label = f"{what}, s a batch: memory {DOUBLED[0]:.0%}, then {DOUBLED[1]:.0%}"
+            label = f"{what}, s per batch: memory {DOUBLED[0]:.0%}, then {DOUBLED[1]:.0%}"
             rows.append(
                 [label, f"{before[what]:.4f}", f"{after[what]:.4f}", f"{before[what] / after[what]:.2f}"]
             )  # fmt: skip
@@ -189,14 +189,19 @@ def buffer_rows(cells: Mapping[str, Any]) -> list[list[str]]:
             if f"{kind}ready" not in order:  # of an earlier version
                 continue
             in_order, ready = order[f"{kind}in_order"], order[f"{kind}ready"]
-            label += ", s: in order, then as batches are ready"
+            label += ", s per batch: in order, then as batches are ready"
             rows.append([label, f"{in_order:.4f}", f"{ready:.4f}", f"{in_order / ready:.2f}"])
     for window in BUFFERED_WINDOWS:
         cell = cells.get(Setting(TABLE, *MIDDLE[TABLE], HITS_SHARE, window).name, {})
         if "measured" in cell:
             own, gids = figures(cell)["hits"], cell["simulated"]["gids_hits"][str(window)]
             rows.append(
-                [f"hits at windows of {window}: GIDS's, ours", f"{gids:.1%}", f"{own:.1%}", f"{own / gids:.2f}"]
+                [
+                    f"hits with windows of {window} batches: GIDS's, then ours",
+                    f"{gids:.1%}",
+                    f"{own:.1%}",
+                    f"{own / gids:.2f}",
+                ]
             )
     return rows
 
@@ -205,15 +210,18 @@ def tables(cells: Mapping[str, Any]) -> dict[str, str]:
     """Return Markdown by part; parts of which nothing was run are left out."""
     made = {}
     if rows := policy_rows(cells):
-        heads = ["batch", "rows in memory", "static", "Belady", "Belady, merged", "ours, simulated", "ours, foreseen"]
-        heads += ["reading", "of the best simulated", "sampling", "loader", "of max(sampling, best)"]
+        heads = ["batch size; fanouts", "rows in memory", "static, s", "Belady, s", "Belady, merged, s"]
+        heads += ["ours, simulated, s", "ours, estimated, s", "reading, s", "reading / best simulated (its policy)"]
+        heads += ["sampling, s", "loader, s", "loader / max(sampling, best simulated)"]
         made["policies"] = markdown(heads, rows, left=1)
     planned, worst = planner_rows(cells)
     if planned:
-        table = markdown(["graph", "rows in memory", "foreseen, s", "measured, s", "ratio"], planned, left=1)
-        made["planner"] = table + ("" if worst is None else f"\n\nFarthest from 1: {worst:.2f}.")
+        table = markdown(
+            ["graph", "rows in memory", "estimated, s", "measured, s", "estimated / measured"], planned, left=1
+        )
+        made["planner"] = table + ("" if worst is None else f"\n\nLargest distance of a ratio from 1: {worst:.2f}.")
     if rows := buffer_rows(cells):
-        made["buffer"] = markdown(["", "first", "second", "ratio"], rows, left=1)
+        made["buffer"] = markdown(["comparison", "first", "second", "gain by the second"], rows, left=1)
     return made
 
 

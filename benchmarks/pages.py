@@ -136,7 +136,7 @@ def comparison_table(result: Mapping[str, Any]) -> str:
         ratio = spread(peer) + (f", aim {peer['target']:.2f}" if "target" in peer else "")
         cpu = spread(peer, "cpu_ratio") if "cpu_ratio" in peer else "-"
         rows.append([peer["name"], rate(peer["rate"], result["unit"]), f"{median(peer['seconds']):.4g} s", ratio, cpu])
-    heads = [result["name"], "rate", "median", "faster by", "in processors' time"]
+    heads = [result["name"], "rate", "median time", "tiering faster by", "by processor time"]
     return f"{markdown(heads, rows, left=1)}\n{_settings(result)}\n"
 
 

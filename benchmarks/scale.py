@@ -77,8 +77,8 @@ def tables(results: dict[str, list[dict[str, Any]]]) -> dict[str, str]:
             cells += [cell for stage in STAGES for cell in times[stage]]
         made.setdefault(done[0]["series"], []).append(cells)
     graph = ["nodes", "edges", "threads", "memory"]
-    graph += [head for stage in ("import", "wrpr", "reorder") for head in (f"{stage}, s", "of floor")]
-    rows = ["row, bytes", "rows", "memory", "layout, s", "of floor", "numpy memmap, times as long"]
+    graph += [head for stage in ("import", "wrpr", "reorder") for head in (f"{stage}, s", f"{stage} / floor")]
+    rows = ["row, bytes", "rows", "memory", "layout, s", "layout / floor", "numpy memmap / layout"]
     return {series: markdown(rows if series == "rows" else graph, cells) for series, cells in made.items()}
 
 

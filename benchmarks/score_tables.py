@@ -1,8 +1,8 @@
-"""The measured tables of ``docs/scores.md``: every predictor, on real and generated graphs, judged on unseen epochs.
+"""The tables of ``docs/internals/score-tables.md``: every method, on real and generated graphs, on unseen epochs.
 
 ``python -m benchmarks scores [NAME ...] [--data DIR] [--small] [--docs DIR]`` makes the tables named (all by default;
 those whose data are not in DIR are left out), keeps the others, and writes ``benchmarks/scores.json`` and the part of
-``scores.md`` between its marks. ``--small`` shrinks the generated graphs, for the test.
+``internals/score-tables.md`` between its marks. ``--small`` shrinks the generated graphs, for the test.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ALL = (
     ("degree", 0), ("rpr", 0), ("wrpr", 0), ("vip", 0), ("presample", 1), ("presample", 2), ("presample", 5),
     ("hybrid", 2), ("hybrid", 5),
 )  # fmt: skip
-BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
+PAGE, BEGIN, END = "internals/score-tables.md", "<!-- tables: begin -->", "<!-- tables: end -->"
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Table:
     methods: Sequence[tuple[str, int]] = ALL
     tiers: dict[str, Any] = field(default_factory=dict)
     on_page: bool = True
-    """Whether ``scores.md`` has it; ``scores.json`` has all."""
+    """Whether the page has it; ``scores.json`` has all."""
 
 
 DATASETS = {
@@ -153,7 +153,7 @@ def _how(run: dict[str, Any]) -> str:
 
 def _hit_rates(run: dict[str, Any]) -> str:
     result = run["result"]
-    heads, rows = ["", *(f"{100 * share:g} %" for share in result["shares"]), "s"], []
+    heads, rows = ["method", *(f"hits, {100 * share:g} % cached, %" for share in result["shares"]), "scoring, s"], []
     for name, rates in result["hit_rates"].items():
         ends = result["intervals"].get(name, [None] * len(rates))
         label = "*oracle*" if name == ORACLE else f"`{name.split()[0]}`" + name[len(name.split()[0]) :]
@@ -172,28 +172,31 @@ def _types(run: dict[str, Any]) -> str:
     types, shares = run["result"]["types"], run["result"]["shares"]
     at = shares.index(0.1)
     best = next(name for name in types["paper"]["hit_rates"] if name.startswith("hybrid"))
-    heads, rows = ["type", "rows", "reads", "its rows in the 10 %", "its reads served"], []
+    heads, rows = (
+        ["node type", "fraction of all rows", "fraction of all reads", "type's rows cached", "type's reads served"],
+        [],
+    )
     total = run["result"]["num_rows"]
     for name, entry in types.items():
         cached = entry["cached_rows"][best][at] / entry["rows"]
         cells = (entry["rows"] / total, entry["access_share"], cached, entry["hit_rates"][best][at])
         rows.append([name, *(f"{100 * cell:.1f} %" for cell in cells)])
-    return f"How the types share a cache of 10 %, by `hybrid`:\n\n{markdown(heads, rows, left=1)}"
+    return f"How node types share a cache of 10 % in the order of `hybrid`:\n\n{markdown(heads, rows, left=1)}"
 
 
 def _links(run: dict[str, Any]) -> str:
     plan = run["result"]["tiers"]
     links = list(next(iter(plan["scores"].values()))["links"])
-    heads, rows = ["MB per epoch over the", *(link.replace("_", " ") for link in links)], []
+    heads, rows = ["method", *(f"{link.replace('_', ' ')}, MB per epoch" for link in links)], []
     for name, traffic in plan["scores"].items():
         moved = [traffic["links"][link]["bytes_per_epoch"] / 1e6 for link in links]
         rows.append([name, *(f"{nbytes:.1f}" for nbytes in moved)])
     sizes = ", ".join(f"{tier} {size}" for tier, size in plan["capacities"].items() if isinstance(size, str))
-    return f"What each plan moves, with {sizes}, the rest on SSD:\n\n{markdown(heads, rows, left=1)}"
+    return f"Bytes that each plan moves, with {sizes}, and the rest on SSD:\n\n{markdown(heads, rows, left=1)}"
 
 
 def write(docs: Path, done: dict[str, Any]) -> None:
-    """Write the figures, and the tables between the markers of ``scores.md``."""
+    """Write the figures, and the tables between the markers of the page."""
 
     def rounded(runs: Any) -> Any:
         return json.loads(json.dumps(runs), parse_float=lambda text: float(f"{float(text):.6g}"))
@@ -206,7 +209,7 @@ def write(docs: Path, done: dict[str, Any]) -> None:
     parts = [
         render(table, done["tables"][table.name]) for table in TABLES if table.on_page and table.name in done["tables"]
     ]
-    put(docs / "scores.md", BEGIN, END, "\n" + "\n".join(parts))
+    put(docs / PAGE, BEGIN, END, "\n" + "\n".join(parts))
 
 
 def main(argv: Sequence[str]) -> int:

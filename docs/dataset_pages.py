@@ -15,20 +15,22 @@ from tiering.run.plan import Estimate
 from tiering.text.units import format_bytes, format_count, format_seconds
 
 MEMORIES = "64GiB", "128GiB", "256GiB"
-"""Memory of usual machines; a page estimates its job on the smallest that suffices."""
+"""Memory of usual machines; a page estimates its job on the smallest with enough."""
 
 
 def dataset_page(family: Sequence[DatasetSpec], jobs: Path) -> str:
-    """The page of a family; `jobs` has files of chains by name of the dataset."""
+    """Return the page of a family; `jobs` has chains, by name of the dataset."""
     last = family[-1]
     text: list[str] = [
         f"# {last.title}",
         f"From <{last.home}>; license: {last.license}. Cite: {last.citation}.",
         f"Labels: {last.labels} Splits: {last.splits}",
         "## Sizes",
-        *_table(("dataset", "nodes", "edges", "files", "graph made of it", "least memory"), map(_sizes, family)),
+        *_table(
+            ("dataset", "nodes", "edges", "size of the files", "size of the graph", "least memory"), map(_sizes, family)
+        ),
         f"## Files of {last.name}",
-        *_table(("file", "holds", "size"), [(f"`{path}`", holds, size) for path, holds, size in list_files(last)]),
+        *_table(("file", "content", "size"), [(f"`{path}`", holds, size) for path, holds, size in list_files(last)]),
         "## One command",
         f"```bash\ntiering import DIR --spec {last.name} --out graph\n```",
     ]
@@ -56,16 +58,19 @@ def _sizes(source: DatasetSpec) -> tuple[str, ...]:
 
 
 def _job(job: Path, source: DatasetSpec) -> list[str]:
-    """The whole job, and what it would take."""
+    """Return the chain that prepares the dataset, and its estimates."""
     if not job.is_file():
         return []
     with tempfile.TemporaryDirectory() as folder:
         memory, estimate = _smallest_machine(shutil.copy(job, folder))
     return [
         "## The whole job",
-        f"`tiering run examples/datasets/{job.name}`, in {memory} of memory:",
+        f"`tiering run examples/datasets/{job.name}`, with {memory} of memory:",
         f"```toml\n{job.read_text()}```",
-        *_table(("stage", "time", "peak memory", "read", "written", "left on the disk"), _stages(estimate)),
+        *_table(
+            ("stage", "time", "peak memory", "bytes read", "bytes written", "bytes on disk afterwards"),
+            _stages(estimate),
+        ),
         "These are estimates, not measurements. They assume disks of 1 GB/s and 10 ns per edge and thread.",
     ]
 

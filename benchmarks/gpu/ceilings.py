@@ -1,6 +1,6 @@
 """Ceilings of every gather: memory copied over the link in either direction, and within the GPU, on one stream.
 
-The marks of docs/gpu.md are held against these. Host memory is pinned by registration and asks for huge pages, as the
+The goals of gathers are fractions of these. Host memory is pinned by registration and asks for huge pages, as the
 tables of a layout do; what the kernel gave is among the parameters.
 """
 

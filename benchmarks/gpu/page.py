@@ -59,9 +59,10 @@ def tables(document: dict[str, Any]) -> str:
         for result, settings in zip(results, about, strict=True):
             cells = [str(settings.get(key, "")) for key in varying]
             rows += [[*cells, rate(result["rate"], result["unit"]), *_peer(peer, result)] for peer in result["peers"]]
-        heads = [*(key.replace("_", " ") for key in varying), "tiering", "its rate", "ratio", "aim", "peer"]
+        heads = [*(key.replace("_", " ") for key in varying), "tiering's rate", "peer's rate"]
+        heads += ["tiering / peer", "goal", "peer"]
         common = _common({key: about[0][key] for key in named if key not in varying})
-        parts.append(f"`{name}` ({common}); ratios above 1: tiering is faster\n\n{markdown(heads, rows)}")
+        parts.append(f"`{name}` ({common}); tiering is faster above 1\n\n{markdown(heads, rows)}")
     return "\n\n".join(parts)
 
 

@@ -51,26 +51,28 @@ def figure_7(inputs: Inputs) -> Figure:
         how = SamplingOptions(FANOUTS, batch_size=sample.batch_size)
         result = inputs.judge(sample, how, SCORES, list(LEAST))
         lines = [Line(name, points.tolist(), curve(result, name, points)) for name in (*SCORES, "oracle")]
-        panels.append(Panel(sample.title, "rows by score, %", "reads, cumulative, %", lines))
+        panels.append(Panel(sample.title, "hottest rows cached, %", "hit rate, %", lines))
         least = lowest[sample.local]
         for at, share in enumerate(LEAST):
             least[share] = min(least[share], *(result.hit_rates[name][at] for name in SCORES))
-        about.append(sample.label)
+        about.append(sample.title)
         for name in ("wrpr", "degree", "oracle"):
             rates = " and ".join(map(percent, result.hit_rates[name]))
-            claims[sample.local].append((f"{sample.name}: hits of {name}, hottest 10 % and 25 %", "-", rates))
+            claims[sample.local].append(
+                (f"{sample.name}: hit rate of `{name}`, hottest 10 % and 25 % cached", "-", rates)
+            )
     whole = [sample for sample in samples if not sample.local]
     edges = ", ".join(f"{sample.name} {percent(edges_at_hottest(sample, 0.01))}" for sample in whole)
     for local, least in lowest.items():
         claims[local][:0] = [
-            (f"hits of the hottest {percent(share)}, any score and graph", f"at least {percent(paper)}",
+            (f"lowest hit rate of any score and graph, hottest {percent(share)} cached", f"at least {percent(paper)}",
              f"at least {percent(least[share])}") for share, paper in LEAST.items()
         ]  # fmt: skip
     theirs = ", ".join(f"{name} {percent(value)}" for name, value in EDGES_AT_1.items())
-    claims[False].insert(len(LEAST), ("edges at the hottest 1 % of the nodes", theirs, edges))
+    claims[False].insert(len(LEAST), ("edges from the hottest 1 % of the nodes", theirs, edges))
     setting = (
-        "Both directions of each edge, as the paper's numbers of edges say; fanouts 12,12,12, batches of 256 (32 on "
-        f"the small graphs), seed 0, three unseen epochs; {'; '.join(about)}."
+        "Edges in both directions, as the paper's numbers of edges say; fanouts 12,12,12, batches of 256 (32 on the "
+        f"small graphs), three unseen epochs. Graphs: {'; '.join(about)}."
     )
     together = side_by_side(claims[False], claims[True])
     return Figure("Access frequency by score (figure 7, section 5.2)", setting, panels, together)
@@ -91,13 +93,13 @@ def figure_9(inputs: Inputs) -> Figure:
         for name in names:
             lines[name].append(Line("10,10,10,10,10", [10.0], [100 * DEEP_AT_10[name]], PAPER))
             title = f"{name}, local" if sample.local else name
-            panels.append(Panel(title, "rows by score, %", "reads, cumulative, %", lines[name]))
+            panels.append(Panel(title, "hottest rows cached, %", "hit rate, %", lines[name]))
         deep = {name: percent(result.hit_rates[name][0]) for name in names}
-        what = "hits of the hottest 10 %, five hops"
+        what = "hit rate, hottest 10 % cached, five hops"
         claims.append([(f"`{name}`: {what}", percent(DEEP_AT_10[name]), deep[name]) for name in names])
     setting = (
-        f"{'; '.join(sample.label for sample in samples)}; both directions, batches of 256, seed 0, three unseen "
-        "epochs; the star is ogbn-papers100M in the paper."
+        f"Graphs: {'; '.join(sample.title for sample in samples)}. Edges in both directions, batches of 256, three "
+        "unseen epochs. The star is ogbn-papers100M in the paper."
     )
     return Figure("Deeper sampling (figure 9)", setting, panels, side_by_side(*claims))
 
@@ -115,16 +117,16 @@ def figure_10(inputs: Inputs) -> Figure:
             moved.append((result.tiers or {})["wrpr"].moved()["host_link"])
         left = [100 * nbytes / moved[0] for nbytes in moved]
         lines.append(Line(sample.title, list(fractions), left))
-        about.append(f"{sample.label}: {moved[0] / 1e6:,.0f} MB an epoch without")
+        about.append(f"{sample.title} ({moved[0] / 1e6:,.0f} MB per epoch without a cache)")
         for percentage, paper in ((10, " to ".join(map(percent, LESS_AT_10))), (25, percent(LESS_AT_25))):
             less = percent(1 - left[fractions.index(percentage)] / 100)
-            what = f"{sample.name}: less traffic with the hottest {percentage} % on the GPU"
+            what = f"{sample.name}: traffic saved by the hottest {percentage} % on the GPU"
             claims[sample.local].append((what, paper, less))
     paper_line = Line("ogbn-papers100M", [25.0], [100 * (1 - LESS_AT_25)], PAPER)
-    panel = Panel("host link", "rows on the GPU, %", "bytes, % of those without", [*lines, paper_line])
+    panel = Panel("host link", "rows on the GPU, %", "bytes, % of no cache", [*lines, paper_line])
     setting = (
-        f"`wrpr`, both directions, fanouts 12,12,12, rows of {ROW_BYTES} B, batches of 256, seed 0, three unseen "
-        f"epochs; {'; '.join(about)}."
+        f"`wrpr`, edges in both directions, fanouts 12,12,12, rows of {ROW_BYTES} B, batches of 256, three unseen "
+        f"epochs. Graphs: {'; '.join(about)}."
     )
     together = side_by_side(claims[False], claims[True])
     return Figure("Traffic against the hot fraction (figure 10)", setting, [panel], together)

@@ -107,13 +107,13 @@ def figure_concentration(inputs: Inputs) -> Figure:
         for name, reads, own, (at, paper) in parts:
             *served, ours = (100 * x for x in concentration(reads, own, np.append(fractions, at)))
             lines += [Line(name, (100 * fractions).tolist(), served), Line(name, [100 * at], [100 * paper], PAPER)]
-            what = f"{sample.name}: accesses of {name} served by {100 * at:.1f} % of their bytes"
+            what = f"{sample.name}: accesses to {name} served by {100 * at:.1f} % of the bytes of {name}"
             claims[sample.local].append((what, percent(paper), f"{ours:.0f} %"))
         panels.append(Panel(sample.title, "bytes, %", "accesses, %", lines, log="x"))
-        about.append(sample.label)
+        about.append(sample.title)
     setting = (
-        f"Reads expected by `hybrid`, fanouts 15,10,5, batches of 256, rows of 512 B, lists with 8 B of places; stars: "
-        f"ogbn-papers100M in the paper; {'; '.join(about)}."
+        "Reads expected by `hybrid`, fanouts 15,10,5, batches of 256, rows of 512 B, lists with 8 B of offsets. Stars "
+        f"are ogbn-papers100M in the paper. Graphs: {'; '.join(about)}."
     )
     together = side_by_side(claims[False], claims[True])
     return Figure("Concentration of lists and rows (section VII.A)", setting, panels, together)
@@ -133,19 +133,19 @@ def figure_18(inputs: Inputs) -> Figure:
             "entries one by one": [whole - saved for saved in knapsack(*both.entries(), budgets)],
         }
         lines = [Line(name, shares.tolist(), [micro * x for x in left]) for name, left in ways.items()]
-        panels.append(Panel(sample.title, "memory, % of lists and rows", "µs an iteration, predicted", lines))
+        panels.append(Panel(sample.title, "memory, % of lists and rows", "µs per iteration, predicted", lines))
         at = int(np.argmax(shares == 5))
         gone = [100 * (1 - left[at] / whole) for left in list(ways.values())[:2]]
         last = 100 * ways["rows alone"][-1] / whole
         claims[sample.local] += [
-            (f"{sample.name}: predicted time saved with 5 %: rows alone, lists and rows", "-",
+            (f"{sample.name}: predicted time saved by 5 % of the bytes: rows alone, lists and rows", "-",
              f"{gone[0]:.0f} % and {gone[1]:.0f} %"),
-            (f"{sample.name}: left of the time when a cache of rows gains no more", "-", f"{last:.0f} %"),
+            (f"{sample.name}: predicted time left when a larger cache of rows gains nothing", "-", f"{last:.0f} %"),
         ]  # fmt: skip
-        about.append(sample.label)
+        about.append(sample.title)
     setting = (
-        "Accesses alone, by the assumed costs of a PCIe 4.0 link (docs/adjacency-cache.md): no computing, no model; "
-        f"`hybrid`, fanouts 15,10,5, batches of 256, rows of 512 B; {'; '.join(about)}."
+        "Accesses alone, by the default costs of a PCIe 4.0 link (docs/adjacency-cache.md), without computing; "
+        f"`hybrid`, fanouts 15,10,5, batches of 256, rows of 512 B. Graphs: {'; '.join(about)}."
     )
     together = side_by_side(claims[False], claims[True])
     return Figure("Time by the size of the cache (figure 18)", setting, panels, together)
@@ -170,19 +170,23 @@ def table_8(inputs: Inputs) -> Figure:
             for at, name in enumerate(("none", "rows"))
         ]
         panels.append(Panel(f"{sample.name}; {theirs} in the paper", "fanouts; dimension", "times as fast", lines))
-        about.append(sample.label)
+        about.append(sample.title)
         for name, ours, paper in zip(names, found, ratios, strict=True):
-            claims.append((f"{sample.name} ({theirs}), {name}: over none and over rows", f"{paper[0]} and {paper[1]}",
-                           f"{ours[0]:.2f} and {ours[1]:.2f}"))  # fmt: skip
+            what = f"{sample.name} ({theirs}), {name}: speedup over no cache and over rows"
+            claims.append((what, f"{paper[0]} and {paper[1]}", f"{ours[0]:.2f} and {ours[1]:.2f}"))
     mean = np.mean(gains, axis=0)
     claims.append(
-        ("mean (of 16 settings in the paper, of these here)", "2.07 and 1.32", f"{mean[0]:.2f} and {mean[1]:.2f}")
+        (
+            f"mean speedup (16 settings in the paper, {len(gains)} here)",
+            "2.07 and 1.32",
+            f"{mean[0]:.2f} and {mean[1]:.2f}",
+        )
     )
     setting = (
-        "Predicted seconds of accesses with a tenth of the bytes of lists and rows in GPU memory; the paper measures "
-        f"whole iterations on 11 GB; `hybrid`, batches of 256; {'; '.join(about)}."
+        "Predicted time of accesses with a tenth of the bytes of lists and rows in GPU memory. The paper measures "
+        f"whole iterations on 11 GB. `hybrid`, batches of 256. Graphs: {'; '.join(about)}."
     )
-    return Figure("Both caches over none and over one of rows (table VIII)", setting, panels, claims)
+    return Figure("Both caches, over no cache and over a cache of rows (table VIII)", setting, panels, claims)
 
 
 def figure_knapsack(inputs: Inputs) -> Figure:
@@ -196,14 +200,14 @@ def figure_knapsack(inputs: Inputs) -> Figure:
         ratios = np.array(knapsack(*both.entries(), budgets)) / np.maximum(prefix, 1e-15)
         lines.append(Line(sample.name, list(BUDGETS), ratios.tolist()))
         text = ", ".join(f"{share:g} %: {ratio:.2f}" for share, ratio in zip(BUDGETS, ratios, strict=True))
-        claims.append((f"{sample.name}: saved one by one over saved by prefixes", "-", text))
-        about.append(sample.label)
+        claims.append((f"{sample.name}: time saved by single entries / by prefixes, by memory", "-", text))
+        about.append(sample.title)
     panel = Panel(
         "entries one by one over prefixes", "memory, % of lists and rows", "seconds saved, ratio", lines, log="x"
     )
     setting = (
-        "Expected reads of `hybrid`, fanouts 15,10,5, rows of 512 B, an index of single entries not counted; "
-        f"{'; '.join(about)}."
+        "Reads expected by `hybrid`, fanouts 15,10,5, rows of 512 B; the index of single entries is not counted. "
+        f"Graphs: {'; '.join(about)}."
     )
     return Figure("Prefixes, and a knapsack of single entries", setting, [panel], claims)
 

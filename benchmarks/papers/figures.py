@@ -72,7 +72,9 @@ class Figure:
 
     def table(self) -> str:
         """Return the paper's numbers and ours in Markdown."""
-        heads = ["", "paper", "here", "here, local training nodes"][: max(map(len, self.claims), default=3)]
+        heads = ["quantity", "paper", "tiering", "tiering, local training nodes"][
+            : max(map(len, self.claims), default=3)
+        ]
         return markdown(heads, [[*claim, *["-"] * (len(heads) - len(claim))] for claim in self.claims], left=1)
 
 

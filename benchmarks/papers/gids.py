@@ -85,12 +85,12 @@ def figure_8(inputs: Inputs) -> Figure:
     theirs = Panel("the paper's drives, by the equations", "reads in flight", "% of the peak", lines, log="x")
     within = max(max(a / b, b / a) for a, b in zip(rates, modeled, strict=True))
     claims = [
-        ("reads in flight for 95 % of an Optane SSD, by the equations", f"{AT_95['model']:,}",
+        ("reads in flight for 95 % of an Optane SSD's peak, by the equations", f"{AT_95['model']:,}",
          f"{drives['Optane'].reads(0.95):,}"),
         ("reads in flight for 95 % of the peak, measured", f"{AT_95['measured']:,} (Optane)",
          _reached(counts, rates, 0.95 * max(rates))),
-        ("by the equations for this disk", "-", f"{model.reads(0.95):,}"),
-        ("measured and modeled rates are apart by a factor of at most", "-", f"{within:.1f}"),
+        ("reads in flight for 95 % of this disk's peak, by the equations", "-", f"{model.reads(0.95):,}"),
+        ("largest factor between measured and modeled rates", "-", f"{within:.1f}"),
     ]  # fmt: skip
     setting = f"Random reads of a file of {nbytes >> 20:,} MiB on this machine's disk: {speed}."
     return Figure("Reads in flight (figure 8, equations 2 and 3)", setting, [ours, theirs], claims)
@@ -113,7 +113,7 @@ def figure_9(inputs: Inputs) -> Figure:
                  for n in (np.array(rows), together)]  # fmt: skip
         alone.append(rates[0] / 1e9)
         merged.append(rates[1] / 1e9)
-        claims.append((f"batch size {size}: GB/s, alone and merged", f"{before} and {after}",
+        claims.append((f"batch size {size}: bandwidth alone and merged, GB/s", f"{before} and {after}",
                        f"{alone[-1]:.1f} and {merged[-1]:.1f}"))  # fmt: skip
     names = [str(size) for size in MERGED]
     lines = [Line("each batch", names, alone), Line("merged", names, merged)]
@@ -123,8 +123,8 @@ def figure_9(inputs: Inputs) -> Figure:
     ]
     panel = Panel("two Optane SSDs", "batch size", "GB/s", lines)
     setting = (
-        f"Modeled: rows of batches of {sample.label} at fanouts 5,5 read by the equations with the paper's figures of "
-        f"the drives; merged until 95 % of the peak, {enough:,} reads. Seed 0."
+        f"Modeled: rows of batches of {sample.title}, fanouts 5,5, by the equations with the paper's figures of the "
+        f"drives. Batches are merged until 95 % of the peak, {enough:,} reads."
     )
     return Figure("Merging batches (figure 9)", setting, [panel], claims)
 
@@ -183,9 +183,13 @@ def figure_10(inputs: Inputs) -> Figure:
                 found[f"{percent(fraction)}, {name}"] = shares
         redirected.append(Line(sample.name, list(found), [100 * cpu for _, cpu in found.values()]))
         speeds.append(Line(sample.name, list(found), [bandwidth(*shares) / 1e9 for shares in found.values()]))
-        about.append(sample.label)
+        about.append(sample.title)
         claims += [
-            (f"{sample.name}: buffer of {name}, GB/s", f"{paper}", f"{bandwidth(*found[name]) / 1e9:.1f}")
+            (
+                f"{sample.name}: bandwidth with a buffer of {name}, GB/s",
+                f"{paper}",
+                f"{bandwidth(*found[name]) / 1e9:.1f}",
+            )
             for name, paper in BUFFERED.items()
         ]
     speeds.append(Line("IGB-Full", list(BUFFERED), list(BUFFERED.values()), PAPER))
@@ -194,9 +198,8 @@ def figure_10(inputs: Inputs) -> Figure:
         Panel("aggregation, modeled", "buffer, % of the rows", "GB/s", speeds),
     ]
     setting = (
-        f"Fanouts 10,5,5, batches of 64, seed 0, {_BATCHES} batches of which a third fills the GPU's cache of "
-        f"{percent(GPU_CACHE, 1)} of the rows (random eviction); one SSD of 5.8 GB/s, a link of 32 GB/s; "
-        f"{'; '.join(about)}."
+        f"Fanouts 10,5,5, {_BATCHES} batches of 64, a third of which fills the GPU's cache of {percent(GPU_CACHE, 1)} "
+        f"of the rows (random eviction); one SSD of 5.8 GB/s, a link of 32 GB/s. Graphs: {'; '.join(about)}."
     )
     return Figure("The constant CPU buffer (figure 10)", setting, panels, claims)
 
@@ -213,13 +216,13 @@ def figure_11(inputs: Inputs) -> Figure:
             lines.append(Line(f"{count} batches", names, [100 * ratio for ratio in found]))
             for window, gain in WINDOW_GAINS.items():
                 ours = found[WINDOWS.index(window)] / max(found[0], 1e-9)
-                claims.append((f"{sample.name}, cache of {count} batches: hits at W = {window} over W = 0",
+                claims.append((f"{sample.name}, cache of {count} batches: hits at W = {window} / hits at W = 0",
                                f"{gain}", f"{ours:.2f}"))  # fmt: skip
         panels.append(Panel(sample.name, "window, batches", "hits, %", lines))
-        about.append(f"{sample.label}, {size:,.0f} rows a batch")
+        about.append(f"{sample.title} ({size:,.0f} rows per batch)")
     setting = (
-        f"Fanouts 10,5,5, batches of 64, seed 0, {_BATCHES} batches of which the first third fills the cache; cache of "
-        f"2, 4 and 8 batches of rows, W = 0 is BaM's random eviction, any: Belady's policy; {'; '.join(about)}."
+        f"Fanouts 10,5,5, {_BATCHES} batches of 64, a third of which fills the cache; caches for the rows of 2, 4 and "
+        f"8 batches. W = 0 is BaM's random eviction, *any* is Belady's policy. Graphs: {'; '.join(about)}."
     )
     return Figure("Window buffering (figures 11 and 12)", setting, panels, claims)
 
@@ -244,12 +247,12 @@ def figure_15(inputs: Inputs) -> Figure:
     for at, name in enumerate(samplers):
         paper = f"{LADIES_GAIN}" if name == "LADIES" else "-"
         claims.append(
-            (f"{name}: aggregation of BaM over that of GIDS", paper, f"{seconds['BaM'][at] / seconds['GIDS'][at]:.2f}")
+            (f"{name}: aggregation time, BaM / GIDS", paper, f"{seconds['BaM'][at] / seconds['GIDS'][at]:.2f}")
         )
     panel = Panel("rows from SSD", "sampler", "% of the reads", [Line(n, list(samplers), left[n]) for n in names])
     setting = (
-        f"{sample.label}, batches of 64, fanouts 10,5,5, LADIES with 512 nodes a layer, seed 0; BaM: random eviction; "
-        f"GIDS: windows of 8 and a CPU buffer of 10 %; GPU cache of {percent(GPU_CACHE, 1)} of the rows."
+        f"{sample.title}, batches of 64, fanouts 10,5,5, LADIES with 512 nodes per layer. BaM: random eviction. GIDS: "
+        f"windows of 8 and a CPU buffer of 10 %. The GPU caches {percent(GPU_CACHE, 1)} of the rows."
     )
     return Figure("Layer-wise sampling (figure 15)", setting, [panel], claims)
 

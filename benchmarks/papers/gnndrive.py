@@ -142,24 +142,26 @@ def figure_2(inputs: Inputs) -> Figure:
     at = {side: runs[128]["all"] for side, runs in found.items()}
     shares = [Line(side, names, [100 * here["computing"], 100 * here["waiting"]]) for side, here in at.items()]
     panels = [
-        Panel("sampling", "feature dimension", "ms a batch", sampling, log="xy"),
-        Panel("sampling and extraction", "feature dimension", "ms a batch", lines_of(found, "all", "batch"), log="xy"),
+        Panel("sampling", "feature dimension", "ms per batch", sampling, log="xy"),
+        Panel(
+            "sampling and extraction", "feature dimension", "ms per batch", lines_of(found, "all", "batch"), log="xy"
+        ),
         Panel("the process, dimension 128", "", "% of the time", shares),
     ]
     mapped = found[MAP]
     claims = [
-        ("memory map: extraction, of a batch's time, dimension 128", f"{percent(EXTRACTION, 1)}, training counted",
-         percent(at[MAP]["extraction"] / at[MAP]["batch"], 1)),
-        ("memory map: sampling with extraction over sampling alone, dimension 128", f"{CONTENTION}",
+        ("memory map: extraction's fraction of a batch's time, dimension 128",
+         f"{percent(EXTRACTION, 1)}, training counted", percent(at[MAP]["extraction"] / at[MAP]["batch"], 1)),
+        ("memory map: sampling time with extraction / alone, dimension 128", f"{CONTENTION}",
          f"{mapped[128]['all']['sampling'] / mapped[128]['only']['sampling']:.1f}"),
-        ("memory map: sampling at dimension 512 over 64", f"{BY_DIMENSION}",
+        ("memory map: sampling time at dimension 512 / 64", f"{BY_DIMENSION}",
          f"{mapped[512]['all']['sampling'] / mapped[64]['all']['sampling']:.1f}"),
-        *((f"sampling of a memory map over ours, dimension {dim}", f"{gain}",
+        *((f"sampling time, memory map / ours, dimension {dim}", f"{gain}",
            f"{mapped[dim]['all']['sampling'] / found[OURS][dim]['all']['sampling']:.1f}")
           for dim, gain in SAMPLING_GAINS.items()),
-        *((f"a batch of {side} over ours, dimension 128", f"{gain}", f"{at[side]['batch'] / at[OURS]['batch']:.1f}")
+        *((f"time of a batch, {side} / ours, dimension 128", f"{gain}", f"{at[side]['batch'] / at[OURS]['batch']:.1f}")
           for side, gain in EPOCH_GAINS.items()),
-        *((f"{side}: a batch at dimension 512 over 64", f"{gain}",
+        *((f"{side}: time of a batch at dimension 512 / 64", f"{gain}",
            f"{found[side][512]['all']['batch'] / found[side][64]['all']['batch']:.1f}")
           for side, gain in GROWTH.items()),
     ]  # fmt: skip
@@ -169,9 +171,9 @@ def figure_2(inputs: Inputs) -> Figure:
 def _setting(inputs: Inputs) -> str:
     nodes = 1 << (_SMALL if inputs.small else _SCALE)
     return (
-        f"R-MAT, {nodes:,} nodes, {16 * nodes:,} edges, 0.5 % train, batches of 50, fanouts 10,10,10, seed 0; each "
-        f"process in a memory group of its own size and {percent(MEMORY)} of the lists and rows of 128 float32, "
-        f"measured for {3 * inputs.seconds:g} s once the memory is full."
+        f"R-MAT, {nodes:,} nodes, {16 * nodes:,} edges, 0.5 % train, batches of 50, fanouts 10,10,10. Each memory "
+        f"group has room for the process and {percent(MEMORY)} of the lists and rows of 128 float32. Each run is "
+        f"measured for {3 * inputs.seconds:g} s after the memory is full."
     )
 
 
@@ -193,15 +195,15 @@ def figure_9(inputs: Inputs) -> Figure:
         found = {side: {x: once(side, setting) for x, setting in settings.items()} for side in SIDES}
         first = first or found
         failed += [f"{side}, {axis} {x:g}" for side, runs in found.items() for x, each in runs.items() if not each]
-        panels.append(Panel(axis.split(",")[0], axis, "ms a batch", lines_of(found, "all", "batch"), log="y"))
+        panels.append(Panel(axis.split(",")[0], axis, "ms per batch", lines_of(found, "all", "batch"), log="y"))
     claims = []
     for share in FRACTIONS:
         batch = {side: runs[100 * share].get("all", {}).get("batch") for side, runs in first.items()}
         if batch[OURS] and batch[MAP]:
             paper = f"{LEAST_MEMORY_GAIN} (8 GB, dimension 512)" if share == min(FRACTIONS) else "-"
-            what = f"memory for {percent(share)}: a batch of the memory map over ours"
+            what = f"memory for {percent(share)} of the data: time of a batch, memory map / ours"
             claims.append((what, paper, f"{batch[MAP] / batch[OURS]:.1f}"))
-    claims.append(("runs that had too little memory", "Ginex with 8 GB (Twitter)", "; ".join(failed) or "none"))
+    claims.append(("runs with too little memory", "Ginex with 8 GB (Twitter)", "; ".join(failed) or "none"))
     return Figure("Memory, batch size and fanout (figures 9, 10 and 12)", _setting(inputs), panels, claims)
 
 
@@ -232,9 +234,9 @@ def figure_b1(inputs: Inputs) -> Figure:
     lines = [Line(", ".join(key), depths, rates) for key, rates in found.items()]
     top = {key: max(rates) for key, rates in found.items()}
     claims = [
-        ("one ring over threads, direct, most of each", "similar",
+        ("highest rate of one ring / of threads, direct reads", "similar",
          f"{top['one ring', 'direct'] / top['threads', 'direct']:.2f}"),
-        ("buffered over direct, one ring, most in flight", f"apart by {percent(BUFFERED, 1)}",
+        ("rate of buffered / of direct reads, one ring, most in flight", f"differ by {percent(BUFFERED, 1)}",
          f"{found['one ring', 'buffered'][-1] / found['one ring', 'direct'][-1]:.2f}"),
     ]  # fmt: skip
     setting = (
@@ -292,13 +294,13 @@ def figure_14(inputs: Inputs) -> Figure:
     at = [float(epoch) for epoch in range(1, epochs + 1)]
     lines = [Line(names[way], at, mean.tolist()) for way, mean in means.items()]
     claims = [
-        (f"accuracy after {epochs} epochs, in order and as ready", "the same, about 56 % (ogbn-papers100M)",
+        (f"accuracy after {epochs} epochs, in order and as they are ready", "the same, about 56 % (ogbn-papers100M)",
          " and ".join(f"{values.mean():.1f} % (sd {values.std():.1f})" for values in last.values())),
-        ("batches that came before an earlier one", "-", f"{sum(late for _, late in runs[False]):,}"),
+        ("batches that arrived before an earlier one", "-", f"{sum(late for _, late in runs[False]):,}"),
     ]  # fmt: skip
     panel = Panel(name, "epoch", "validation accuracy, %", lines)
     setting = (
-        f"{name}, {graph.num_nodes():,} nodes, GraphSAGE of two layers, fanouts 10,10, batches of 4, four workers, "
+        f"{name}, {graph.num_nodes():,} nodes, GraphSAGE with two layers, fanouts 10,10, batches of 4, four workers, "
         f"mean of {seeds} seeds."
     )
     return Figure("Accuracy in order and reordered (figure 14)", setting, [panel], claims)

@@ -65,17 +65,17 @@ def figure_16(inputs: Inputs) -> Figure:
                 parts.append(rates[name][-1] / rates[ORACLE][-1])
         lines = [Line("optimal" if n == ORACLE else n, list(SAMPLERS), [100 * r for r in y]) for n, y in rates.items()]
         panels.append(Panel(sample.title, "", "hits, %", lines))
-        about.append(sample.label)
+        about.append(sample.title)
     claims: list[list[Claim]] = [
-        [("PreSC#1 over degree: mean and largest", " and ".join(f"{x:.1f}" for x in OVER_DEGREE),
+        [("hits of PreSC#1 / hits of degree, mean and largest", " and ".join(f"{x:.1f}" for x in OVER_DEGREE),
           f"{np.mean(over[local]):.1f} and {max(over[local]):.1f}"),
-         *((f"{name}: fraction of the optimum's hits, mean and least", "close to 1",
+         *((f"hits of {name} / hits of the optimum, mean and smallest", "close to 1",
             f"{np.mean(parts):.2f} and {min(parts):.2f}") for name, parts in of_best[local].items())]
         for local in (False, True)
     ]  # fmt: skip
     setting = (
-        "10 % of the rows cached; hops: fanouts 15,10,5, walks: 5 neighbors of 4 walks of 3 steps, three times; "
-        f"batches of 256 (32 on the small graphs), seed 0, judged on three unseen epochs; {'; '.join(about)}."
+        "10 % of the rows cached; hops: fanouts 15,10,5; walks: 5 neighbors of 4 walks of 3 steps, three times; "
+        f"batches of 256 (32 on the small graphs), three unseen epochs. Graphs: {'; '.join(about)}."
     )
     return Figure("Caching policies by sampler and graph (figure 16)", setting, panels, side_by_side(*claims))
 
@@ -101,11 +101,11 @@ def figure_15(inputs: Inputs) -> Figure:
             lines += [Line(n, [5.0], [100 * x], PAPER) for n, x in AT_5.items()]
         panels.append(Panel(f"{sample.title}, {sampler}", "rows cached, %", "hits, %", lines))
         claims[sample.local] += [
-            (f"{sample.name}, {sampler}: hits of {name} with 5 %",
+            (f"{sample.name}, {sampler}: hit rate of {name}, 5 % cached",
              ("" if name == "PreSC#1" else "below ") + percent(paper) if sampler == papers100m else "-",
              percent(result.hit_rates[name][0])) for name, paper in AT_5.items()
         ]  # fmt: skip
-        about.append(sample.label)
+        about.append(sample.title)
         if sampler != papers100m:
             continue
         rows = result.accesses / result.batches
@@ -113,14 +113,14 @@ def figure_15(inputs: Inputs) -> Figure:
             n: (1 - np.array(served(result, n, CACHED * 128 / dims))) * rows * 4 * dims / 1e6
             for n in ("random", "degree", "PreSC#1")
         }
-        panels.append(Panel(f"{sample.title}, fixed cache", "feature dimension", "MB moved a batch",
+        panels.append(Panel(f"{sample.title}, fixed cache", "feature dimension", "MB moved per batch",
                             [Line(name, dims.tolist(), y.tolist()) for name, y in moved.items()]))  # fmt: skip
         ratios = ", ".join(f"{name} {moved[name][-1] / moved['PreSC#1'][-1]:.1f}" for name in ("random", "degree"))
-        what = f"{sample.name}: bytes moved at dimension 900 over PreSC#1"
+        what = f"{sample.name}: bytes moved at dimension 900 / bytes moved by PreSC#1"
         claims[sample.local].append((what, f"nearly {MOVED_AT_900:g}", ratios))
     setting = (
-        f"Batches of 256, seed 0, judged on three unseen epochs; the fixed cache holds {percent(CACHED, 1)} of "
-        f"the rows of 128 float32, as 5 GB of ogbn-papers100M; stars: that graph in the paper; {'; '.join(about)}."
+        f"Batches of 256, three unseen epochs; the fixed cache holds {percent(CACHED, 1)} of the rows of 128 float32, "
+        f"as 5 GB of ogbn-papers100M. Stars are that graph in the paper. Graphs: {'; '.join(about)}."
     )
     together = side_by_side(claims[False], claims[True])
     return Figure("Hits by the fraction cached (figure 15)", setting, panels, together)
@@ -146,12 +146,12 @@ def table_4(inputs: Inputs) -> Figure:
     names = [sample.title for sample in samples]
     lines = [Line(sampler, names, [100 * share for share in shares]) for sampler, shares in found.items()]
     claims = [
-        (f"{name}: least and largest similarity", _ends(SIMILAR[name]), _ends(own[:-1]), percent(own[-1]))
+        (f"{name}: smallest and largest similarity", _ends(SIMILAR[name]), _ends(own[:-1]), percent(own[-1]))
         for name, own in found.items()
     ]
     setting = (
-        "The fraction of the second epoch's reads of its hottest 10 % of the rows that the first epoch makes as well "
-        f"(the survey has no formula); batches as above, seed 0; {'; '.join(s.label for s in samples)}."
+        "Similarity is the fraction of the second epoch's reads of its hottest 10 % of the rows that the first epoch "
+        f"also makes (the survey has no formula). Batches as above. Graphs: {'; '.join(s.title for s in samples)}."
     )
     return Figure("Similarity of epochs (table IV)", setting, [Panel("two epochs", "", "similarity, %", lines)], claims)
 

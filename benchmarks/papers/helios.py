@@ -53,20 +53,20 @@ def figure_10(inputs: Inputs) -> Figure:
         lines = [Line(name, list(GPU_FRACTIONS), shares) for name, shares in left.items()]
         lines.append(Line("Clue-web, 10 % in host memory", [0], [100 * (1 - LESS_AT_10)], PAPER))
         lines.append(Line("IG, GIDS", [100 * GPU_ALONE[0]], [100 * GPU_ALONE[1]], PAPER))
-        panels.append(Panel(sample.name, "rows on the GPU, %", "reads of SSDs, %", lines))
+        panels.append(Panel(sample.name, "rows on the GPU, %", "reads from SSD, %", lines))
         alone, both = left.values()
         ours = percent(1 - both[0] / 100)
         claims.append(
-            (f"{sample.name}: less from SSD by 10 % in host memory", f"{percent(LESS_AT_10)} (Clue-web)", ours)
+            (f"{sample.name}: SSD reads saved by 10 % in host memory", f"{percent(LESS_AT_10)} (Clue-web)", ours)
         )
         cached, missed = GPU_ALONE
         ours = f"{alone[GPU_FRACTIONS.index(100 * cached)]:.0f} %"
-        what = f"{sample.name}: from SSD with {percent(cached, 1)} on the GPU alone"
+        what = f"{sample.name}: reads from SSD, {percent(cached, 1)} on the GPU alone"
         claims.append((what, f"about {percent(missed)} (GIDS, IG)", ours))
-        about.append(sample.label)
+        about.append(sample.title)
     setting = (
-        f"`presample` of one epoch, fanouts 25,10, batches of 256, rows of 4 KiB, seed 0, judged on the next epoch; "
-        f"{'; '.join(about)}."
+        f"`presample` of one epoch, fanouts 25,10, batches of 256, rows of 4 KiB, measured on the next epoch. "
+        f"Graphs: {'; '.join(about)}."
     )
     return Figure("A GPU cache alone, and with host memory (section 3.2, figure 10)", setting, panels, claims)
 
@@ -83,22 +83,22 @@ def figure_9(inputs: Inputs) -> Figure:
         used[name] = [link["bytes_per_epoch"] / 1e6 for link in links]
         share = links[0]["share"]
     panels = [
-        Panel("read from SSD", "feature dimension", "MB an epoch", [Line(n, DIMENSIONS, y) for n, y in read.items()]),
+        Panel("read from SSD", "feature dimension", "MB per epoch", [Line(n, DIMENSIONS, y) for n, y in read.items()]),
         Panel(
-            "read per byte used", "feature dimension", "bytes",
+            "read per byte used", "feature dimension", "bytes read per byte used",
             [Line(n, DIMENSIONS, [a / b for a, b in zip(read[n], used[n], strict=True)]) for n in read],
         ),
     ]  # fmt: skip
     fewer = [1 - b / a for a, b in zip(*read.values(), strict=True)]
     claims = [
-        ("most that a CPU cache of 10 % gains where the SSDs' reads are the limit: 1 / fraction left to them",
+        ("largest gain by a CPU cache of 10 % if SSD reads are the limit: 1 / fraction of reads left",
          f"{DIMENSION_GAIN} (dimension 128), {DRIVE_GAIN} (2 SSDs)", f"{1 / share:.2f}"),
-        *((f"dimension {dim}: bytes of SSDs saved by the CPU cache", "-", percent(less))
+        *((f"dimension {dim}: SSD bytes saved by the CPU cache", "-", percent(less))
           for dim, less in zip(DIMENSIONS, fewer, strict=True)),
     ]  # fmt: skip
     setting = (
-        f"{sample.label}, `presample` of one epoch, fanouts 25,10, batches of {sample.batch_size}, pages of 4 KiB "
-        "read by sectors of 512 B, seed 0, judged on the next epoch."
+        f"{sample.title}, `presample` of one epoch, fanouts 25,10, batches of {sample.batch_size}, pages of 4 KiB "
+        "read by sectors of 512 B, measured on the next epoch."
     )
     return Figure("SSD bytes by feature dimension (figure 9)", setting, panels, claims)
 
@@ -133,19 +133,19 @@ def figure_8(inputs: Inputs) -> Figure:
     panels = [
         Panel("rows of 4 KiB over the link", "SSDs", "% of the link",
               [Line(name, SSDS, [100 * used for used, _ in values]) for name, values in found.items()]),
-        Panel("host memory over none", "SSDs", "times as fast",
+        Panel("speedup by host memory", "SSDs", "times as fast",
               [Line("10 % in host memory", SSDS, gains), Line("10 % in host memory", [2], [DRIVE_GAIN], PAPER)]),
     ]  # fmt: skip
     claims = [
-        ("SSDs that use 90 % of the link, with 10 % in host memory", "2",
+        ("SSDs that fill 90 % of the link, 10 % in host memory", "2",
          str(next((count for count, (used, _) in zip(SSDS, both, strict=True) if used >= 0.9), "more"))),
-        ("2 SSDs: host memory over none", f"{DRIVE_GAIN}, at most", f"{gains[SSDS.index(2)]:.2f}"),
-        ("12 SSDs: reads of the busiest over the mean", "-", f"{alone[-1][1]:.2f}"),
+        ("2 SSDs: speedup by host memory", f"at most {DRIVE_GAIN}", f"{gains[SSDS.index(2)]:.2f}"),
+        ("12 SSDs: reads of the busiest SSD / mean", "-", f"{alone[-1][1]:.2f}"),
     ]  # fmt: skip
     setting = (
-        f"{sample.label}; counted: {_BATCHES} batches of 256, fanouts 25,10, of another seed than `presample`'s, "
-        "rows of 4 KiB on SSDs in turn; modeled: six SSDs are as fast as the link, as in figure 7 of the paper, and a "
-        "batch takes as long as its busiest SSD or the link."
+        f"{sample.title}. Counted: {_BATCHES} batches of 256, fanouts 25,10, another seed than `presample`'s, rows of "
+        "4 KiB on SSDs in turn. Modeled: six SSDs are as fast as the link, as in the paper's figure 7, and a batch "
+        "takes as long as its busiest SSD or the link."
     )
     return Figure("SSDs, with and without host memory (figure 8)", setting, panels, claims)
 

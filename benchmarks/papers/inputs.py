@@ -22,7 +22,7 @@ from tiering.sampling import SamplingOptions, make_sampler
 NodeIds = npt.NDArray[np.uint32]
 WEB, CITATIONS, SOCIAL, POWER_LAW = "cnr-2000", "dblp-citation", "tolokers", "rmat"
 GRAPHS = (WEB, POWER_LAW, CITATIONS, SOCIAL)
-"""As in docs/scores.md: a web graph, an R-MAT graph, citations, and a dense social graph."""
+"""As in docs/internals/score-tables.md: a web graph, an R-MAT graph, citations, and a dense social graph."""
 _SMALL, _LARGE = 12, 20
 """Scales of the generated graph: 2**scale nodes, 12 times as many edges."""
 _SEED = 0

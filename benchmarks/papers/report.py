@@ -61,11 +61,10 @@ def make(names: Sequence[str], inputs: Inputs, machine: str) -> dict[str, dict[s
 
 
 def section(name: str, document: dict[str, Any]) -> str:
-    """Return the part of the page that a figure writes: picture, setting with the machine, table."""
+    """Return the part of the page that a figure writes: picture, setting with the seconds that it took, table."""
     figure = Figure.from_json(document)
-    picture = f"![{figure.title}](images/papers/{name}.png)"
-    made = f"{document['seconds']} s on {document['machine']}."
-    return f"### {figure.title}\n\n{picture}\n\n{figure.setting} {made}\n\n{figure.table()}"
+    picture = f"![{name}](images/papers/{name}.png)"
+    return f"### {figure.title}\n\n{picture}\n\n{figure.setting} Time: {document['seconds']} s.\n\n{figure.table()}"
 
 
 def write_docs(docs: Path, done: dict[str, dict[str, Any]]) -> None:

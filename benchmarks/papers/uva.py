@@ -83,8 +83,8 @@ def figure_8(_: Inputs) -> Figure:
         low, high = (100 * end / EFFICIENCY["aligned"][0] for end in EFFICIENCY[name])
         efficiency.append(Line(name, [1036.0, 1036.0], [low, high], PAPER))
     panels = [
-        Panel("requests of 128 B at most", "bytes of a row", "requests a row", lines),
-        Panel("useful bytes on the link", "bytes of a row", "% of those of rows of 1024 B", efficiency),
+        Panel("requests of 128 B at most", "row size, bytes", "requests per row", lines),
+        Panel("useful bytes on the link", "row size, bytes", "% of rows of 1024 B", efficiency),
     ]
     claims = [
         (f"requests of the second row of {EXAMPLE[0]} B, without and with the shift", f"{EXAMPLE[1]} and {EXAMPLE[2]}",
@@ -93,10 +93,10 @@ def figure_8(_: Inputs) -> Figure:
     for name in found:
         low, high = (end / EFFICIENCY["aligned"][0] for end in EFFICIENCY[name])
         ours = f"{min(relative[name][1:]):.2f} to {max(relative[name][1:]):.2f}"
-        claims.append((f"efficiency over that of aligned rows, {name}", f"{low:.2f} to {high:.2f}", ours))
+        claims.append((f"efficiency / efficiency of aligned rows, {name}", f"{low:.2f} to {high:.2f}", ours))
     setting = (
         f"Calculated for {_ROWS} rows one after the other: requests within lines of {LINE} B, sectors of {SECTOR} B, "
-        f"headers of {HEADER} B. No graph and no seed."
+        f"headers of {HEADER} B. This figure uses no graph."
     )
     return Figure("Aligned reads of host memory (figures 6 and 8)", setting, panels, claims)
 
@@ -119,17 +119,17 @@ def figure_sms(_: Inputs) -> Figure:
     bounds = [sms / GPU_SMS for sms in (multiprocessors(LINE), MOST_REQUESTS / (GPU_THREADS // WARP))]
     claims = [
         ("requests of 128 B in flight for 25.8 GB/s", "324.6", f"{COPY_BYTES * ROUND_TRIP / LINE:.1f}"),
-        ("multiprocessors for requests of 128 B, and for all requests of the link",
+        ("fraction of the multiprocessors for requests of 128 B, and for all requests of the link",
          *(" and ".join(percent(share, 1) for share in shares) for shares in (SMS_SHARE, bounds))),
-        ("rows of 1 to 2 KiB: most multiprocessors, naive and shifted", "-",
+        ("multiprocessors for rows of 1 to 2 KiB, at most: naive and shifted", "-",
          " and ".join(f"{max(line.y):.1f}" for line in lines[:2])),
         ('multiprocessors by `max_sms="auto"`', "-", f"{tenth} ({percent(tenth / GPU_SMS, 1)})"),
     ]  # fmt: skip
     setting = (
         f"Calculated for an RTX 3090: {GPU_SMS} multiprocessors of {GPU_THREADS // WARP} warps, each with one request; "
-        f"round trip 1.5 µs, at most {MOST_REQUESTS} requests. No graph and no seed."
+        f"round trip 1.5 µs, at most {MOST_REQUESTS} requests. This figure uses no graph."
     )
-    panel = Panel("multiprocessors that saturate the link", "bytes of a row", "multiprocessors", lines)
+    panel = Panel("multiprocessors that saturate the link", "row size, bytes", "multiprocessors", lines)
     return Figure("Multiprocessors for reading (section III.C)", setting, [panel], claims)
 
 

@@ -1,7 +1,7 @@
 """``python -m benchmarks quantized [PART ...]``: what codecs of rows cost and gain, part by part.
 
 ``--json FILE`` keeps the results of parts that are not measured again; ``--docs DIR`` writes the tables of
-``quantised-rows.md`` from them, and ``benchmarks/quantized.json``.
+``internals/quantized-rows.md`` from them, and ``benchmarks/quantized.json``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tiering.errors import InputError, TieringError
 
 Part = Callable[[argparse.Namespace, Sizes], Iterable[Result]]
 GRAPHS = ("dblp-citation", "tolokers", "cora")
-PAGE = "quantised-rows.md"
+PAGE = "internals/quantized-rows.md"
 BEGIN, END = "<!-- quantized: {} -->", "<!-- quantized: end -->"
 _MANY = 0.1  # fraction of rows that is shown as a percentage
 _DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
@@ -54,7 +54,7 @@ def accuracy_table(results: Mapping[str, Any]) -> str:
     graphs = [graph for graph in GRAPHS if graph in results]
     heads, lines = ["codec"], dict[str, list[str]]()
     for graph in graphs:
-        heads += [f"{graph}: {results[graph]['tables'][0]['parameters']['score']}", "loss"]
+        heads += [f"{graph}: {results[graph]['tables'][0]['parameters']['score']}", f"{graph}: errors of the rows"]
         for of in _lines(results[graph]):
             change = f"{of['score']:.4f} (sd {of['sd']:.4f})"
             if of["p"] is not None:
@@ -70,9 +70,10 @@ def accuracy_table(results: Mapping[str, Any]) -> str:
 
 def padding_table(results: Mapping[str, Any]) -> str:
     """Return a line for each length of a row, with the times and bytes of tight rows over those of padded ones."""
-    heads, lines = ["row bytes: tight, padded"], dict[str, list[str]]()
+    heads, lines = ["bytes of a row: own, tight, padded"], dict[str, list[str]]()
     for of in _lines(results["padding"]):
-        head = f"one row of {1 / of['density']:.0f}" if of["density"] < _MANY else f"{of['density']:.0%} of the rows"
+        head = f"one row in {1 / of['density']:.0f}" if of["density"] < _MANY else f"{of['density']:.0%} of the rows"
+        head += ": times; MB read"
         heads += [head] if head not in heads else []
         ratio = f"{of['tight / padded']:.2f} ({of['least']:.2f} .. {of['most']:.2f})"
         sizes = f"{of['read'] / 1e6:,.0f} / {of['read, padded'] / 1e6:,.0f} MB"
@@ -87,7 +88,15 @@ def published_table(results: Mapping[str, Any]) -> str:
         sizes = (f"{of[what] / 1e9:.0f}" for what in ("bytes", "on ssd, padded", "on ssd"))
         cells = [str(of["row bytes"]), *sizes, f"{of['share of rows in memory']:.0%}"]
         rows.append([of["table"], of["stored as"], *cells])
-    heads = ["table", "stored as", "row bytes", "GB", "on ssd, padded", "on ssd, tight", "rows that fit 128 GiB"]
+    heads = [
+        "table",
+        "stored as",
+        "row, bytes",
+        "rows, GB",
+        "padded on SSD, GB",
+        "tight on SSD, GB",
+        "rows that fit 128 GiB",
+    ]
     return markdown(heads, rows, left=2)
 
 

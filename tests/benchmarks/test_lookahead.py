@@ -62,4 +62,6 @@ def test_reading_ahead_is_measured_and_the_page_is_written(repository, tmp_path,
     assert all(one["reading"] > 0 and one["loader"] > 0 and one["sampling"] > 0 for one in found.values())
     assert found[cells["policies"][0].name]["share"] == pytest.approx(1 / 3, rel=0.1)
     page = (tmp_path / "internals" / "lookahead.md").read_text()
-    assert "| 500; 10,10 | 33% |" in page and "| uniform | 33% |" in page and "| hits at windows of 4:" in page
+    assert (
+        "| 500; 10,10 | 33% |" in page and "| uniform | 33% |" in page and "| hits with windows of 4 batches:" in page
+    )

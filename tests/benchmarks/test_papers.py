@@ -77,10 +77,10 @@ def test_numbers_with_local_training_nodes_stand_next_to_the_others():
     assert claims == [("a", "1", "2"), ("b", "-", "3", "4")]
     figure = Figure("t", "s", [], claims)
     assert figure.table().splitlines() == [
-        "|  | paper | here | here, local training nodes |", "|---|---:|---:|---:|",
+        "| quantity | paper | tiering | tiering, local training nodes |", "|---|---:|---:|---:|",
         "| a | 1 | 2 | - |", "| b | - | 3 | 4 |",
     ]  # fmt: skip
-    assert Figure("t", "s", [], spread).table().splitlines()[0] == "|  | paper | here |"
+    assert Figure("t", "s", [], spread).table().splitlines()[0] == "| quantity | paper | tiering |"
 
 
 def test_hits_and_traffic_are_those_of_counting_by_hand(inputs, sample):

@@ -12,7 +12,7 @@ import pytest
 
 import tiering
 from benchmarks import __main__ as program
-from benchmarks import against, locality, plan, scale
+from benchmarks import against, locality, plan, scale, score_tables
 from benchmarks.harness import Sizes
 
 
@@ -118,30 +118,32 @@ def test_the_page_has_the_committed_results(repository):
 
 @pytest.mark.slow
 def test_score_tables_of_generated_graphs(repository, tmp_path):
-    shutil.copy(repository / "docs" / "scores.md", tmp_path)
+    (tmp_path / "internals").mkdir()
+    shutil.copy(repository / "docs" / score_tables.PAGE, tmp_path / "internals")
     assert program.main(["scores", "--small", "--docs", str(tmp_path), "--data", str(tmp_path)]) == 0
     done = json.loads((tmp_path / "benchmarks" / "scores.json").read_text())
     assert list(done["tables"]) == ["rmat", "samplers", "hetero"]
-    page = (tmp_path / "scores.md").read_text()
+    page = (tmp_path / score_tables.PAGE).read_text()
     assert "*oracle*" in page and "`hybrid` K=2" in page and "ssd" in page
 
 
 def test_local_training_nodes_are_told_from_spread_ones(repository, tmp_path):
     """Without data two generated graphs are left: communities, whose classes are local, and R-MAT, which has none."""
-    shutil.copy(repository / "docs" / "scores.md", tmp_path)
+    (tmp_path / "internals").mkdir()
+    shutil.copy(repository / "docs" / score_tables.PAGE, tmp_path / "internals")
     assert program.main(["locality", "--small", "--docs", str(tmp_path), "--data", str(tmp_path)]) == 0
     runs = json.loads((tmp_path / "benchmarks" / "locality.json").read_text())["runs"]
     assert [run["graph"] for run in runs] == ["generated", "generated", "rmat", "rmat"]
     spread, local, *others = (run["locality"]["ratio"] for run in runs)
     assert local > 1.1 > spread > 0.9 and others == pytest.approx([1, 1], abs=0.1)
     assert runs[1]["hits"]["hybrid"] > runs[1]["hits"]["other"]
-    row = (tmp_path / "scores.md").read_text().split("| generated: ")[2].splitlines()[0].split(" | ")
+    row = (tmp_path / score_tables.PAGE).read_text().split("| generated: ")[2].splitlines()[0].split(" | ")
     assert row[1] == "one class" and row[3] == f"{local:.1f}"
 
 
 def test_the_page_has_the_committed_localities(repository):
     runs = json.loads((repository / "docs" / "benchmarks" / "locality.json").read_text())["runs"]
-    assert locality.render(runs) in (repository / "docs" / "scores.md").read_text()
+    assert locality.render(runs) in (repository / "docs" / score_tables.PAGE).read_text()
     assert {run["graph"] for run in runs} == set(locality.GRAPHS)
 
 
