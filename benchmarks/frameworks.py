@@ -24,7 +24,7 @@ from tiering.text.units import format_bytes, parse_fanouts
 
 _PROGRAM = Path(__file__).parent / "programs" / "framework_epoch.py"
 _NATIVE = {"native, for PyG": "native, for PyG", "pyg_loader": "native, for PyG",
-           "NodeLoader over our stores": "native, for PyG"}  # fmt: skip
+           "NodeLoader over our stores": "native, for PyG", "PyG's NeighborLoader": "native, for PyG"}  # fmt: skip
 """The side whose batches each side's are like, by default ``native, for DGL``."""
 
 

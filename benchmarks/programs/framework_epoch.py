@@ -46,15 +46,34 @@ def pyg_stores(layout: TieredLayout, **options: Any) -> Iterable[Any]:
     )  # fmt: skip
 
 
+def pyg_own(layout: TieredLayout, **options: Any) -> Iterable[Any]:
+    """Return PyG's `NeighborLoader` over graph and features in memory; it samples by pyg-lib or torch-sparse."""
+    from torch_geometric.data import Data
+    from torch_geometric.loader import NeighborLoader
+
+    (indptr, indices), rows = layout.csc(layout.relations[0]), mapped_rows(layout, options["table"])
+    targets = np.repeat(np.arange(layout.num_nodes()), np.diff(indptr))
+    edges = torch.from_numpy(np.stack([indices.astype(np.int64), targets]))
+    data = Data(x=torch.from_numpy(np.array(rows)), edge_index=edges)
+    return NeighborLoader(
+        data, options["fanouts"], input_nodes=torch.from_numpy(np.array(layout.split("train"))), is_sorted=True,
+        batch_size=options["batch_size"], shuffle=True, num_workers=options["workers"],
+    )  # fmt: skip
+
+
+def mapped_rows(layout: TieredLayout, table: str) -> Any:
+    """Return the feature rows by rank, mapped."""
+    entry = layout.artifact.type_layout(layout.feature_types[0])
+    return np.memmap(table, storage_dtype(entry.dtype), "r", shape=(entry.num_nodes, entry.dim))
+
+
 def dgl_own(layout: TieredLayout, mapped: bool, **options: Any) -> Iterable[Any]:
     """Return DGL's sampler and loader over the graph in memory; features in memory, or in a memory map of workers."""
     import dgl
 
-    (relation,), (node_type,) = layout.relations, layout.feature_types
-    indptr, indices = layout.csc(relation)
+    indptr, indices = layout.csc(layout.relations[0])
     graph = dgl.graph(("csc", (indptr, indices.astype(np.int64), [])), num_nodes=layout.num_nodes())
-    entry = layout.artifact.type_layout(node_type)
-    rows = np.memmap(options["table"], storage_dtype(entry.dtype), "r", shape=(entry.num_nodes, entry.dim))
+    rows = mapped_rows(layout, options["table"])
     sampler = dgl.dataloading.NeighborSampler(options["fanouts"][::-1])
     train = torch.from_numpy(np.array(layout.split("train")))
     if mapped:
@@ -98,6 +117,7 @@ SIDES: dict[str, Callable[..., Iterable[Any]]] = {
     "native, for PyG": lambda layout, **options: native(layout, "new", **options),
     "pyg_loader": pyg,
     "NodeLoader over our stores": pyg_stores,
+    "PyG's NeighborLoader": pyg_own,
     "native, for DGL": lambda layout, **options: native(layout, "all", **options),
     "dgl_loader": dgl,
     "DGL, features in memory": lambda layout, **options: dgl_own(layout, mapped=False, **options),
