@@ -71,7 +71,7 @@ def prepare(out: Path, nodes: int, edges: int) -> tuple[Layout, Evaluation]:
         step(f"scored by {method}", partial(pipeline.score_graph, graph, out / f"score-{method}", method, **options))
         for method, options in METHODS.items()
     ]
-    judged: Evaluation = step(
+    evaluation: Evaluation = step(
         "counted the feature reads of 3 sampled epochs",
         lambda: evaluate(graph, named_scores(graph, scores), FANOUTS, batch_size=BATCH_SIZE, epochs=3, seed=SEED + 1),
     )
@@ -83,13 +83,13 @@ def prepare(out: Path, nodes: int, edges: int) -> tuple[Layout, Evaluation]:
         "wrote four tiers, the SSD tier striped over two directories",
         lambda: pipeline.layout(reordered, out / "layout", ssd=[out / "ssd0", out / "ssd1"], **TIER_SIZES),
     )
-    return layout, judged
+    return layout, evaluation
 
 
-def show_hit_rates(judged: Evaluation) -> None:
+def show_hit_rates(evaluation: Evaluation) -> None:
     """Print the hit rates by score and cache size."""
-    columns = ("rows cached", *(f"{100 * share:g} %" for share in judged.shares))
-    rows = [(name, *(f"{100 * rate:.1f} %" for rate in rates)) for name, rates in judged.hit_rates.items()]
+    columns = ("rows cached", *(f"{100 * share:g} %" for share in evaluation.shares))
+    rows = [(name, *(f"{100 * rate:.1f} %" for rate in rates)) for name, rates in evaluation.hit_rates.items()]
     print_parts(Table("Feature reads served by the cache, by the score that fills it", columns, rows))
 
 
@@ -159,9 +159,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     args.out.mkdir(parents=True)
 
     rule("prepare")
-    layout, judged = prepare(args.out, args.nodes, args.edges)
-    plot(judged, args.out / "hit_rates.png")
-    show_hit_rates(judged)
+    layout, evaluation = prepare(args.out, args.nodes, args.edges)
+    plot(evaluation, args.out / "hit_rates.png")
+    show_hit_rates(evaluation)
     rule("train")
     runs = train_three(layout.path, args.epochs)
     show_tiers(layout, runs["GraphSAGE from the tiers"]["rows"])

@@ -51,6 +51,6 @@ if __name__ == "__main__":
                 optimizer.step()
             print(f"epoch {epoch}: last loss {loss.item():.6f}")
         with torch.no_grad():
-            judged = [(scores(model, batch), batch.edge_label == 1) for batch in test]
-        given, real = (torch.cat(parts) for parts in zip(*judged, strict=True))
-        print(f"area under the ROC curve {ranking_quality(given[real], given[~real]):.4f}")
+            tested = [(scores(model, batch), batch.edge_label == 1) for batch in test]
+        score, real = (torch.cat(parts) for parts in zip(*tested, strict=True))
+        print(f"area under the ROC curve {ranking_quality(score[real], score[~real]):.4f}")
