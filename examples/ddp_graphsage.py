@@ -1,4 +1,4 @@
-"""GraphSAGE of PyG on several processes that share the tiers in host memory, with checkpoints within an epoch.
+"""Train PyG's GraphSAGE in several processes that share the tiers in CPU memory, with checkpoints within an epoch.
 
 torchrun --nproc-per-node 2 examples/ddp_graphsage.py LAYOUT [--features memory] [--device cuda] [--epochs N]
     [--checkpoint FILE] [--every N]
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-import torch.distributed.nn  # before there is a process group, which its functions would keep, with threads, to the end
+import torch.distributed.nn  # import it first: later it would keep the process group alive
 import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel
 from torch_geometric.nn import GraphSAGE
@@ -19,15 +19,15 @@ import tiering
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("layout")
-parser.add_argument("--features", default="tiers", help="tiers, or memory: all rows are read into memory first")
+parser.add_argument("--features", default="tiers", help="tiers; or memory, to read all rows into memory first")
 parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
 parser.add_argument("--epochs", type=int, default=3)
-parser.add_argument("--checkpoint", type=Path, help="file to resume from, if it exists, and to save to")
+parser.add_argument("--checkpoint", type=Path, help="file to save to, and to resume from if it exists")
 parser.add_argument("--every", type=int, default=100, help="batches of each process between two checkpoints")
 
 
 def save(path: Path, parts: dict) -> None:
-    """Replace the checkpoint as a whole; all ranks load the state of rank 0's loader."""
+    """Replace the checkpoint atomically. All processes can load the state of the loader of rank 0."""
     torch.save({name: part.state_dict() for name, part in parts.items()}, new := path.with_suffix(".new"))
     new.replace(path)
 
@@ -36,7 +36,7 @@ def train(options: argparse.Namespace, device: str) -> None:
     torch.manual_seed(0)
     with tiering.open(options.layout) as layout:
         common = {"num_neighbors": [10, 10], "device": device, "features": options.features}
-        seeds = layout.pyg_loader("train", batch_size=256, **common)  # this rank's share of every epoch
+        seeds = layout.pyg_loader("train", batch_size=256, **common)  # the batches of this process in every epoch
         test = layout.pyg_loader("test", batch_size=256, drop_last=True, **common)
         model = GraphSAGE(layout.feature_dim(layout.node_types[0]), 64, 2, layout.num_classes()).to(device)
         model = DistributedDataParallel(model)
@@ -46,7 +46,7 @@ def train(options: argparse.Namespace, device: str) -> None:
             for name, state in torch.load(options.checkpoint, map_location=device).items():
                 parts[name].load_state_dict(state)
         for epoch in range(seeds.state_dict()["epoch"], options.epochs):
-            for batch in seeds:  # after a checkpoint the rest of its epoch
+            for batch in seeds:  # a loaded loader continues its epoch
                 out = model(batch.x.float(), batch.edge_index)[: batch.batch_size]
                 loss = F.cross_entropy(out, batch.y[: batch.batch_size], ignore_index=-1)
                 optimizer.zero_grad()
@@ -72,4 +72,4 @@ if __name__ == "__main__":
     cuda = options.device == "cuda"
     dist.init_process_group("nccl" if cuda else "gloo")
     train(options, f"cuda:{os.environ['LOCAL_RANK']}" if cuda else "cpu")
-    dist.destroy_process_group()  # the model, which would keep it too, is gone
+    dist.destroy_process_group()  # after `train` has freed the model

@@ -1,4 +1,4 @@
-"""GraphSAGE of DGL: python examples/dgl_graphsage.py LAYOUT [--features memory] [--device cuda] [--epochs N]"""
+"""Train GraphSAGE with DGL: python examples/dgl_graphsage.py LAYOUT [--features memory] [--device cuda] [--epochs N]"""
 
 import argparse
 
@@ -11,20 +11,20 @@ import tiering
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("layout")
-parser.add_argument("--features", default="tiers", help="tiers, or memory: all rows are read into memory first")
+parser.add_argument("--features", default="tiers", help="tiers; or memory, to read all rows into memory first")
 parser.add_argument("--device", default="cpu")
 parser.add_argument("--epochs", type=int, default=3)
 
 
 class SAGE(nn.Module):
-    """Two layers."""
+    """A GraphSAGE of two layers."""
 
     def __init__(self, dim, hidden, classes):
         super().__init__()
         self.convs = nn.ModuleList([dgl.nn.SAGEConv(dim, hidden, "mean"), dgl.nn.SAGEConv(hidden, classes, "mean")])
 
     def forward(self, blocks, x):
-        """Class scores of the output nodes."""
+        """Return the class scores of the output nodes."""
         return self.convs[1](blocks[1], self.convs[0](blocks[0], x).relu())
 
 

@@ -1,4 +1,4 @@
-"""Train GraphSAGE of DGL by mini-batches, then embed all nodes layer by layer, out of core.
+"""Train GraphSAGE with DGL on mini-batches, then embed all nodes layer by layer, out of core.
 
 python examples/dgl_inference.py LAYOUT [--out embeddings] [--memory 8GiB] [--epochs N]
 """
@@ -20,14 +20,14 @@ parser.add_argument("--epochs", type=int, default=3)
 
 
 class SAGE(nn.Module):
-    """Two layers."""
+    """A GraphSAGE of two layers."""
 
     def __init__(self, dim, hidden, classes):
         super().__init__()
         self.convs = nn.ModuleList([dgl.nn.SAGEConv(dim, hidden, "mean"), dgl.nn.SAGEConv(hidden, classes, "mean")])
 
     def forward(self, blocks, x):
-        """Class scores of the output nodes."""
+        """Return the class scores of the output nodes."""
         return self.convs[1](blocks[1], self.convs[0](blocks[0], x).relu())
 
 
@@ -48,12 +48,12 @@ if __name__ == "__main__":
         model.eval()
         scores = layout.dgl_inference(model.convs, options.out, memory=options.memory)
 
-        (relation,), nodes = layout.relations, torch.arange(layout.num_nodes)  # the same by one forward in memory
+        (relation,), nodes = layout.relations, torch.arange(layout.num_nodes)  # compare with one forward pass in memory
         indptr, indices = (torch.from_numpy(array.astype("int64")) for array in layout.csc(relation))
         graph = dgl.graph((indices, nodes.repeat_interleave(indptr.diff())), num_nodes=len(nodes))
         with torch.no_grad():
             expected = model([graph, graph], layout.features(relation[0]).gather(nodes).float())
-        test = torch.from_numpy(layout.split("test").copy())  # ranks, as the rows of the embeddings are by rank
+        test = torch.from_numpy(layout.split("test").copy())  # ranks, like the rows of the embeddings
         y, rows = torch.from_numpy(layout.labels()[test.numpy()]), scores[test]
         print(f"largest difference {(rows - expected[test]).abs().max():.1e}")
         for name, found in (("embeddings", rows), ("whole graph", expected[test])):

@@ -1,4 +1,4 @@
-"""A relational GCN of DGL on several node types: python examples/dgl_rgcn.py LAYOUT [--features memory]"""
+"""Train a relational GCN with DGL on several node types: python examples/dgl_rgcn.py LAYOUT [--features memory]"""
 
 import argparse
 
@@ -16,7 +16,7 @@ for name, default in (("features", "tiers"), ("device", "cpu"), ("epochs", 3)):
 
 
 class RGCN(nn.Module):
-    """Two layers with weights of their own for each relation."""
+    """Two layers with separate weights for each relation."""
 
     def __init__(self, layout, hidden, classes):
         super().__init__()
@@ -28,7 +28,7 @@ class RGCN(nn.Module):
         self.hidden, self.out = hidden, nn.Linear(hidden, classes)
 
     def forward(self, blocks, target):
-        """Class scores of the output nodes of a type."""
+        """Return the class scores of the output nodes of type `target`."""
         first = blocks[0].srcnodes
         x = {t: layer(first[t].data["feat"].float()).relu() for t, layer in self.inputs.items()}
         for block, layer in zip(blocks, self.layers, strict=True):

@@ -1,4 +1,4 @@
-"""A layout as Lightning's `DataModule`, with checkpoints within an epoch.
+"""Train with Lightning: a layout as a `DataModule`, with checkpoints within an epoch.
 
 python examples/lightning_graphsage.py LAYOUT [--features memory] [--epochs N] [--checkpoints DIRECTORY] [--every N]
 """
@@ -16,21 +16,21 @@ import tiering
 
 
 class Layout(L.LightningDataModule):
-    """Batches of the splits of a layout; checkpoints have the epoch under way and the batches trained on."""
+    """The loaders of a layout. A checkpoint holds the current epoch and the number of its batches trained on."""
 
     def __init__(self, path, **options):
         super().__init__()
         self.layout, self.options, self.train = tiering.open(path), options, None
 
     def setup(self, stage):
-        if stage == "fit" and self.train is None:  # once the processes that train together know each other
+        if stage == "fit" and self.train is None:  # now the process group exists
             self.train = self.layout.pyg_loader("train", batch_size=256, **self.options)
 
     def state_dict(self):
         return {} if self.train is None else self.train.state_dict()
 
     def load_state_dict(self, state):
-        if self.train is not None:  # `trainer.test` loads checkpoints, too
+        if self.train is not None:  # `trainer.test` also loads a checkpoint
             self.train.load_state_dict(state)
 
     def train_dataloader(self):
@@ -41,7 +41,7 @@ class Layout(L.LightningDataModule):
 
 
 class Classifier(L.LightningModule):
-    """GraphSAGE; the seeds come first in a batch."""
+    """A GraphSAGE. The seeds are the first nodes of a batch."""
 
     def __init__(self, dim, classes):
         super().__init__()

@@ -1,4 +1,4 @@
-"""GraphSAGE of PyG: python examples/pyg_graphsage.py LAYOUT [--features memory] [--device cuda] [--epochs N]"""
+"""Train PyG's GraphSAGE: python examples/pyg_graphsage.py LAYOUT [--features memory] [--device cuda] [--epochs N]"""
 
 import argparse
 
@@ -10,7 +10,7 @@ import tiering
 
 
 def train(model, optimizer, loader):
-    """One epoch; the mean loss of the seeds."""
+    """Train one epoch and return the mean loss of the seeds."""
     model.train()
     total = seeds = 0
     for batch in loader:
@@ -26,7 +26,7 @@ def train(model, optimizer, loader):
 
 @torch.no_grad()
 def accuracy(model, loader):
-    """Share of the seeds that are classified as labeled."""
+    """Return the fraction of the seeds whose class is predicted correctly."""
     model.eval()
     right = [(model(batch.x.float(), batch.edge_index).argmax(-1) == batch.y)[: batch.batch_size] for batch in loader]
     return torch.cat(right).float().mean().item()
@@ -35,7 +35,7 @@ def accuracy(model, loader):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("layout")
-    parser.add_argument("--features", default="tiers", help="tiers, or memory: all rows are read into memory first")
+    parser.add_argument("--features", default="tiers", help="tiers; or memory, to read all rows into memory first")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--epochs", type=int, default=3)
     options = parser.parse_args()

@@ -1,4 +1,4 @@
-"""HGT of PyG on a graph of several node types: python examples/pyg_hgt.py LAYOUT [--features memory]"""
+"""Train PyG's HGT on a graph of several node types: python examples/pyg_hgt.py LAYOUT [--features memory]"""
 
 import argparse
 
@@ -16,7 +16,7 @@ for name, default in (("features", "tiers"), ("device", "cpu"), ("epochs", 3)):
 
 
 class HGT(nn.Module):
-    """Two layers of attention; a type without features starts from one learned vector."""
+    """Two layers of attention. A node type without features starts from one learned vector."""
 
     def __init__(self, layout, hidden, classes):
         super().__init__()
@@ -29,7 +29,7 @@ class HGT(nn.Module):
         self.out = nn.Linear(hidden, classes)
 
     def forward(self, batch, target):
-        """Class scores of the nodes of a type."""
+        """Return the class scores of the nodes of type `target`."""
         x = {t: layer(batch[t].x.float()).relu() for t, layer in self.inputs.items()}
         x |= {t: vector.expand(batch[t].num_nodes, -1) for t, vector in self.unknown.items()}
         for conv in self.convs:

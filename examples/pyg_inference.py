@@ -1,4 +1,4 @@
-"""Train a model of PyG by mini-batches, then embed all nodes layer by layer, out of core.
+"""Train a PyG model on mini-batches, then embed all nodes layer by layer, out of core.
 
 python examples/pyg_inference.py LAYOUT [--model GAT] [--out embeddings] [--memory 8GiB] [--epochs N]
 """
@@ -20,7 +20,7 @@ parser.add_argument("--epochs", type=int, default=3)
 
 
 def train(model, loader, epochs):
-    """Train, and print the mean loss of each epoch."""
+    """Train the model and print the mean loss of each epoch."""
     model.train()
     optimizer = torch.optim.Adam(model.parameters(), 0.005)
     for epoch in range(epochs):
@@ -37,7 +37,7 @@ def train(model, loader, epochs):
 
 @torch.no_grad()
 def whole_graph(model, layout):
-    """Class scores of all nodes by one forward in memory, to compare with."""
+    """Return the class scores of all nodes, computed by one forward pass in memory."""
     (relation,) = layout.relations
     indptr, indices = (torch.from_numpy(array.astype("int64")) for array in layout.csc(relation))
     nodes = torch.arange(layout.num_nodes)
@@ -54,7 +54,7 @@ if __name__ == "__main__":
         train(model, layout.pyg_loader("train", [10, 10], batch_size=256), options.epochs)
         model.eval()
         scores = layout.pyg_inference(model, options.out, memory=options.memory)
-        test = torch.from_numpy(layout.split("test").copy())  # ranks, as the rows of the embeddings are by rank
+        test = torch.from_numpy(layout.split("test").copy())  # ranks, like the rows of the embeddings
         y, rows = torch.from_numpy(layout.labels()[test.numpy()]), scores[test]
         expected = whole_graph(model, layout)[test]
         print(f"largest difference {(rows - expected).abs().max():.1e}")

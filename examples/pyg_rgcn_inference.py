@@ -17,7 +17,7 @@ parser.add_argument("--epochs", type=int, default=3)
 
 
 class Model(nn.Module):
-    """Features of each type to one width, two layers with weights of their own for each relation, class scores."""
+    """Map the features of each type to one width, then two layers with separate weights for each relation."""
 
     def __init__(self, layout, width, classes):
         super().__init__()
@@ -28,12 +28,12 @@ class Model(nn.Module):
         self.out = nn.Linear(width, classes)
 
     def layer(self, number, x, edges):
-        """Rows by type, of all types that edges end at."""
+        """Return rows by type, for all types that have incoming edges."""
         x = {t: self.inputs[t](rows.float()) for t, rows in x.items()} if number == 0 else x
         return {t: rows.relu() for t, rows in self.convs[number](x, edges).items()}
 
     def forward(self, x, edges, target):
-        """Class scores of the nodes of a type."""
+        """Return the class scores of the nodes of type `target`."""
         return self.out(self.layer(1, self.layer(0, x, edges), edges)[target])
 
 
@@ -59,19 +59,19 @@ if __name__ == "__main__":
         def first(block, x):
             return model.layer(0, x, block.edges)[block.node_type][: block.num_dst]
 
-        def last(block, x):  # no rows of other types
+        def last(block, x):  # other types get no embeddings
             rows = model.layer(1, x, block.edges) if block.node_type == target else None
             return None if rows is None else model.out(rows[target][: block.num_dst])
 
         scores = layout.inference([first, last], options.out, memory=options.memory)
-        with torch.no_grad():  # the same by one forward in memory
+        with torch.no_grad():  # compare with one forward pass in memory
             x = {t: layout.features(t).gather(range(layout.num_nodes(t))) for t in layout.feature_types}
             edges = {}
             for relation in layout.relations:
                 indptr, indices = (torch.from_numpy(array.astype("int64")) for array in layout.csc(relation))
                 edges[relation] = torch.stack([indices, torch.arange(len(indptr) - 1).repeat_interleave(indptr.diff())])
             expected = model(x, edges, target)
-        test = torch.from_numpy(layout.split("test", target).copy())  # ranks, as rows of embeddings are by rank
+        test = torch.from_numpy(layout.split("test", target).copy())  # ranks, like the rows of the embeddings
         y = torch.from_numpy(layout.labels(target)[test.numpy()])
         rows, expected = scores.gather(test, target), expected[test]
         print(f"largest difference {(rows - expected).abs().max():.1e}")

@@ -2,10 +2,10 @@
 
     python examples/train_graphsage.py LAYOUT --epochs 5 --fanouts 10,10
 
-``--source memory`` reads all features into memory first: batches are the same, and with the same seed so is the
-accuracy. ``--model mlp`` leaves the graph out, to see what the neighbors are worth. Heterogeneous layouts work: one
-linear map per relation, summed; a node type without features is given one learned vector. ``--device cuda`` samples,
-gathers and trains on a GPU: the batches are the same again.
+``--source memory`` reads all features into memory first. Batches, and with the same seed the accuracy, stay the same.
+``--model mlp`` ignores the graph, to show what the neighbors are worth. Layouts with several node types work: each
+relation has its own linear map, and the results are summed. A node type without features gets one learned vector.
+``--device cuda`` samples, gathers and trains on a GPU, with the same batches.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ Relation = tuple[str, str, str]
 
 
 def mean_over_edges(rows: Tensor, edge_index: Tensor, num_dst: int, weights: Tensor | None = None) -> Tensor:
-    """Mean of the source rows of each destination; zeros where a destination has no edge.
+    """Return the mean of the source rows of each destination, or zeros for a destination without edges.
 
     Parameters
     ----------
     rows
         Shape (sources, width).
     edge_index
-        int64, shape (2, edges): sources, destinations.
+        int64, shape (2, edges): sources above destinations.
     weights
-        float32, shape (edges,), all positive; 1 if left out.
+        float32, shape (edges,), all positive; 1 by default.
     """
     src, dst = edge_index
-    # index_select and index_add add in the order of the edges, forwards and backwards; rows[src] would not.
+    # index_select and index_add sum in the order of the edges, also in the backward pass; rows[src] would not.
     found = rows.index_select(0, src)
     if weights is None:
         total = torch.bincount(dst, minlength=num_dst).clamp_(min=1)
@@ -59,8 +59,8 @@ def mean_over_edges(rows: Tensor, edge_index: Tensor, num_dst: int, weights: Ten
 class SageLayer(nn.Module):
     """GraphSAGE with mean aggregation: out(v) = W_type x(v) + sum over relations of W_rel mean x(u), edges u -> v.
 
-    Where the sampler gives its edges weights (PinSAGE's visits, LADIES' importance), the mean is weighted. The map is
-    applied before the mean (they commute), because hidden layers are narrower than features.
+    If the sampler gives weights to its edges (visits of PinSAGE, importance of LADIES), the mean is weighted. The map
+    runs before the mean: the result is the same, and hidden layers are narrower than features.
     """
 
     def __init__(self, widths: Mapping[str, int], relations: Sequence[Relation], out: int) -> None:
@@ -82,7 +82,7 @@ class SageLayer(nn.Module):
 
 
 class GraphSage(nn.Module):
-    """One `SageLayer` per hop; the last gives class scores of the seeds."""
+    """One `SageLayer` per hop. The last layer returns the class scores of the seeds."""
 
     def __init__(self, loader: Loader, hops: int, hidden: int, classes: int, dropout: float) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ class GraphSage(nn.Module):
 
 
 class Mlp(nn.Module):
-    """The yardstick without a graph: the seeds' own features through two layers."""
+    """A baseline without the graph: two layers on the features of the seeds."""
 
     def __init__(self, layout: TieredLayout, node_type: str, hidden: int, classes: int, dropout: float) -> None:
         super().__init__()
@@ -136,9 +136,9 @@ def digest_batch(hasher: xxhash.xxh3_64, batch: Batch) -> None:
 def train_epoch(
     model: nn.Module, optimizer: torch.optim.Optimizer, batches: Iterable[Batch], hasher: xxhash.xxh3_64 | None
 ) -> float:
-    """One pass over the batches; returns the mean loss per seed."""
+    """Train on all batches once and return the mean loss of the seeds."""
     model.train()
-    total: Tensor | float = 0.0  # added up where it is: reading it would wait for a GPU
+    total: Tensor | float = 0.0  # summed on its device: reading it would wait for the GPU
     seeds = 0
     for batch in batches:
         if hasher is not None:
@@ -154,7 +154,7 @@ def train_epoch(
 
 @torch.no_grad()
 def accuracy(model: nn.Module, loader: Loader) -> float:
-    """Share of labeled seeds whose class is found. Epoch 0 every time: the same neighbors are drawn."""
+    """Return the fraction of labeled seeds classified correctly. Epoch 0 always samples the same neighbors."""
     model.eval()
     right = labeled = 0
     for batch in loader.epoch(0):
@@ -186,31 +186,31 @@ def train(
     threads: int = 1,
     log: Any = None,
 ) -> dict[str, Any]:
-    """Train and evaluate; the same arguments give the same numbers, whatever `source` is.
+    """Train and evaluate. The same arguments give the same numbers with either `source`.
 
     Parameters
     ----------
     layout_path
-        Layout directory; one node type must have labels and a split ``train``.
+        Layout directory. One node type must have labels and a split ``train``.
     source
         ``tiers`` or ``memory``.
     model
         ``sage`` or ``mlp``.
     sampler, device
-        As in `TieredLayout.loader`.
+        See `TieredLayout.loader`.
     digest
-        Whether to add up ``batch_digest``. On a GPU this copies every batch back.
+        Whether to compute ``batch_digest``. On a GPU this copies every batch back.
     threads
-        Threads of torch. With more than one the matrix products of its libraries may differ in their last bits from
-        run to run, and losses with them; batches never do.
+        Threads of torch. With more than one thread, losses may differ in their last bits from run to run; batches never
+        differ.
     log
-        Called with a line of text after each epoch, if given.
+        Function that is called with a line of text after each epoch.
 
     Returns
     -------
     dict
         ``losses``, ``val`` and ``seconds`` by epoch; ``test`` after the last; ``batch_digest`` over every byte of all
-        training batches; ``tiers``: rows, bytes, seconds per node type and tier while training.
+        training batches; ``rows``: feature rows of the training by their source.
     """
     with deterministic(threads), tiering.open(layout_path) as layout:
         options: dict[str, Any] = {"fanouts": fanouts, "batch_size": batch_size, "seed": seed, "frontier": frontier}
@@ -226,7 +226,7 @@ def train(
         else:
             net = GraphSage(loader, len(fanouts), hidden, classes, dropout)
         net.to(device)
-        options["features"] = loader.features  # tables that are open already
+        options["features"] = loader.features  # reuse the open tables
         options["batch_size"] = max(batch_size, 1024)
         splits = layout.graph.splits(loader.node_type)
         held_out = {
@@ -239,9 +239,9 @@ def train(
 
 @contextmanager
 def deterministic(threads: int) -> Iterator[None]:
-    """Make torch sum over edges in a fixed order, on so many threads; restores both afterwards."""
+    """Make torch sum in a fixed order on `threads` threads; restore both settings afterwards."""
     before = torch.are_deterministic_algorithms_enabled(), torch.get_num_threads()
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it torch refuses on a GPU
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # torch requires it on a GPU
     torch.use_deterministic_algorithms(True)
     torch.set_num_threads(threads)
     try:
@@ -254,7 +254,7 @@ def deterministic(threads: int) -> Iterator[None]:
 def fit(
     net: nn.Module, loader: Loader, held_out: Mapping[str, Loader], epochs: int, lr: float, digest: bool, log: Any
 ) -> dict[str, Any]:
-    """The training loop; see `train` for the result."""
+    """Run the training loop; see `train` for the result."""
     optimizer = torch.optim.Adam(net.parameters(), lr=lr)
     hasher = xxhash.xxh3_64()
     result: dict[str, Any] = {"losses": [], "val": [], "test": None, "seconds": []}
@@ -278,23 +278,23 @@ def fit(
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Command line."""
+    """Train from the command line."""
     parser = argparse.ArgumentParser(description="Train GraphSAGE from the tiers of a layout.")
     parser.add_argument("layout", help="layout directory")
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--hidden", type=int, default=64, help="width of hidden layers")
-    parser.add_argument("--fanouts", type=parse_fanouts, default=[10, 10], help="e.g. 10,10: the seeds' own hop first")
+    parser.add_argument("--fanouts", type=parse_fanouts, default=[10, 10], help="neighbors per hop, seeds first: 10,10")
     parser.add_argument("--batch-size", type=int, default=1024)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--lr", type=float, default=0.01)
-    parser.add_argument("--source", choices=["tiers", "memory"], default="tiers", help="where features come from")
+    parser.add_argument("--source", choices=["tiers", "memory"], default="tiers", help="where features are read from")
     parser.add_argument("--model", choices=["sage", "mlp"], default="sage")
     parser.add_argument("--frontier", choices=["all", "new"], default="all")
     parser.add_argument("--sampler", choices=sorted(SAMPLERS), default="uniform")
     parser.add_argument("--engine", choices=["auto", "io_uring", "threads"], default="auto")
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N")
-    parser.add_argument("--no-digest", dest="digest", action="store_false", help="do not add up every byte of batches")
-    parser.add_argument("--threads", type=int, default=1, help="threads of torch; more: losses may differ in last bits")
+    parser.add_argument("--no-digest", dest="digest", action="store_false", help="skip the digest of all batches")
+    parser.add_argument("--threads", type=int, default=1, help="torch threads; several may change last bits of losses")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     args = vars(parser.parse_args(argv))
     path, as_json = args.pop("layout"), args.pop("json")

@@ -1,4 +1,4 @@
-"""Find the nodes most similar to some nodes by their own ids: with FAISS, and with a table of vectors in DuckDB.
+"""Find the nodes that are most similar to given nodes, with FAISS and with a table of vectors in DuckDB.
 
 python examples/vector_search.py EMBEDDINGS ID [ID ...] [--node-type paper] [--neighbors 5] [--table vectors.duckdb]
 """
@@ -15,7 +15,7 @@ import tiering
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("embeddings")
-parser.add_argument("ids", nargs="+", help="ids or names of nodes, as the dataset has them")
+parser.add_argument("ids", nargs="+", help="ids or names of nodes in the dataset")
 parser.add_argument("--node-type")
 parser.add_argument("--neighbors", type=int, default=5)
 parser.add_argument("--table", default="vectors.duckdb")
@@ -28,7 +28,7 @@ def as_matrix(batch):
 
 
 def search_faiss(embeddings, node_type, wanted, neighbors):
-    """Yield the neighbors of each id: an exact index of all vectors in memory, filled batch by batch."""
+    """Yield the nearest nodes of each id. The exact index of all vectors is in memory and filled batch by batch."""
     import faiss
 
     index, ids = faiss.IndexFlatL2(embeddings.entry(node_type).dim), []
@@ -38,14 +38,14 @@ def search_faiss(embeddings, node_type, wanted, neighbors):
     names = pa.chunked_array(ids)
     rows = [names.index(pa.scalar(one).cast(names.type)).as_py() for one in wanted]
     if -1 in rows:
-        raise SystemExit(f"no node has the id {wanted[rows.index(-1)]}")
+        raise SystemExit(f"No node has the id {wanted[rows.index(-1)]}. Give ids or names that the dataset has.")
     _, found = index.search(np.stack([index.reconstruct(row) for row in rows]), neighbors + 1)
     for row, near in zip(rows, found.tolist(), strict=True):
         yield names.take([one for one in near if one != row][:neighbors]).to_pylist()
 
 
 def search_duckdb(embeddings, node_type, wanted, neighbors, table):
-    """Yield the neighbors of each id: the stream goes into a table on disk, and SQL scans it."""
+    """Yield the nearest nodes of each id. The vectors go into a table on disk, which SQL scans."""
     import duckdb
 
     database, stream = duckdb.connect(table), embeddings.to_arrow(node_type)  # noqa: F841 - SQL reads `stream`

@@ -111,6 +111,9 @@ def _compare_plan(plan: Document, layouts: Sequence[Layout]) -> tuple[str, str]:
     text = f"{name} ({dtype}, {line[0]['disk']}): {now} {served}"
     if today["all_fit"]:
         return text, "More memory changes nothing: all rows fit."
+    if today["epoch_seconds"] <= _GAIN * better["epoch_seconds"]:  # the knee may be a curve's first point
+        better = min(line, key=lambda one: (one["epoch_seconds"], one["memory"]))
+        then = format_small_seconds(better["epoch_seconds"])
     if today["epoch_seconds"] <= _GAIN * better["epoch_seconds"]:
         return text, "More memory would gain little."
     return text, f"Give training {format_bytes(better['memory'])}: an epoch then takes {then} instead of {now}."
