@@ -116,6 +116,13 @@ def test_the_summary_names_what_a_layout_gains(chain: Path, documents: dict[str,
     knee = plan["epochs"][0] | {"memory": 2**60, "epoch_seconds": 0.25}
     plan["epochs"].insert(1, knee)
     plan["knees"] = [knee]
+    first = plan | {
+        "knees": plan["epochs"][:1],
+        "epochs": plan["epochs"][:2],
+    }  # of a curve that falls only where all rows fit
+    for document in (plan, first):
+        words = Page(tiering.report([chain / "layout", document], tmp_path / "a.html")).all("td")
+        assert any("Give training 1.049e+06 TiB: an epoch then takes 250 ms" in cell for cell in words)
     words = Page(tiering.report([chain / "layout", plan], tmp_path / "a.html")).all("td")
     assert any("Give training 1.049e+06 TiB: an epoch then takes 250 ms instead of 1.0 s." in cell for cell in words)
     for one in plan["epochs"]:
