@@ -116,7 +116,8 @@ def test_the_summary_names_what_a_layout_gains(chain: Path, documents: dict[str,
     knee = plan["epochs"][0] | {"memory": 2**60, "epoch_seconds": 0.25}
     plan["epochs"].insert(1, knee)
     plan["knees"] = [knee]
-    first = plan | {
+    # Of a curve that falls only where all rows fit.
+    first = plan | {"knees": plan["epochs"][:1], "epochs": plan["epochs"][:2]}
         "knees": plan["epochs"][:1],
         "epochs": plan["epochs"][:2],
     }  # of a curve that falls only where all rows fit
