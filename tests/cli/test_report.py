@@ -118,9 +118,6 @@ def test_the_summary_names_what_a_layout_gains(chain: Path, documents: dict[str,
     plan["knees"] = [knee]
     # Of a curve that falls only where all rows fit.
     first = plan | {"knees": plan["epochs"][:1], "epochs": plan["epochs"][:2]}
-        "knees": plan["epochs"][:1],
-        "epochs": plan["epochs"][:2],
-    }  # of a curve that falls only where all rows fit
     for document in (plan, first):
         words = Page(tiering.report([chain / "layout", document], tmp_path / "a.html")).all("td")
         assert any("Give training 1.049e+06 TiB: an epoch then takes 250 ms" in cell for cell in words)
