@@ -20,7 +20,7 @@ BEGIN = """
     from epochs import rows, same, small_batches, truth
     from tight_memory import tight_loader
     layout = tiering.open(sys.argv[1])
-    options = small_batches(pathlib.Path(sys.argv[1]).parent)
+    options = {**small_batches(pathlib.Path(sys.argv[1]).parent), "direct": "off"}  # auto would look at the page cache
     expected = [truth(layout, options, epoch) for epoch in range(3)]
     images = sorted({str(image.parent) for image in layout.artifact.images})
     shared = mmap.mmap(-1, 4096)

@@ -210,7 +210,7 @@ def test_a_loader_measures_the_disks_once_for_its_layout(layout, options, monkey
 
 def test_what_a_refusal_advises_suffices(kit, build, options):
     layout = build(wide_graph(kit, num_edges=30_000))
-    for nbytes in (1, least_memory(layout, **options) // 2):
+    for nbytes in (1, least_memory(layout, **options) // 8):
         with pytest.raises(BudgetError, match="or more") as refused:
             next(iter(layout.loader(**options, memory=spare(nbytes))))
         advised = re.search(r"give memory=\"(\w+)\" or more", str(refused.value))[1]

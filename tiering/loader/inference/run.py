@@ -436,7 +436,7 @@ class Inference:
         """Write the table of a layer, type by type."""
         table, total = self._tables[number], RowsEntry.total(self._tables[number])
         budget, name, by_rank = self._budget(number), self._file_of(number), not number and not self._moved
-        most = self._limit.limit - self._model_bytes[number] // _KEPT
+        most = trim_at = self._limit.limit - self._model_bytes[number] // _KEPT
         shown = progress(total, f"layer {number}", "B", scale=True)
         opened = closing(OpenTables(self._view(number, writer.path)))
         with opened as source, writer.file(name, "uint8", (total,), piece_bytes=_PIECE) as file, shown as bar:
@@ -464,8 +464,9 @@ class Inference:
                     at += block.num_dst
                     bar.update(block.num_dst * entry.row_bytes)
                     del block, other, rows  # before the next ones are made
-                    if own_memory() > most:
+                    if own_memory() > trim_at:  # again only once as much has grown: a trim takes milliseconds
                         release_unused(collect=False)
+                        trim_at = max(most, own_memory() + self._limit.limit // 64)
                 _fill(file, entry.end)
 
     def _in_ranks(self, graph: Graph, block: InferenceBlock) -> InferenceBlock:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -83,14 +84,15 @@ def _in_page_cache(image: Path) -> bool:
     """Return whether bytes spread over a file can be had without the disk, but for one in 32."""
     byte, missing = bytearray(1), 0
     with open_descriptor(image) as fd:
-        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)  # a byte that is missing brings no others
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)  # a byte that is missing brings no other pages
         size = os.fstat(fd).st_size
-        for number in range(_SAMPLED):
+        places = range(0, size, max(mmap.PAGESIZE, size // _SAMPLED))
+        for place in places:
             try:
-                os.preadv(fd, [byte], size * number // _SAMPLED, os.RWF_NOWAIT)
+                os.preadv(fd, [byte], place, os.RWF_NOWAIT)
             except OSError:
                 missing += 1
-    return size > 0 and missing <= _SAMPLED // 32
+    return size > 0 and 32 * missing <= len(places)
 
 
 def open_row_buffer(
