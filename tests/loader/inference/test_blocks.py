@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from inferred import RELATION, Sage, all_edges, odd_graph
 
 from tiering.errors import BudgetError, InputError
-from tiering.loader.inference import blocks
+from tiering.loader.inference import degrees
 from tiering.loader.inference.blocks import LEAST_NODES, InferenceBlock, cut_runs, needed_nodes
 
 same_graph = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -85,7 +85,7 @@ def test_functions_get_at_least_so_many_destinations():
 @given(st.data())
 def test_needed_nodes(layouts, monkeypatch, data):
     """Of each layer the nodes that later ones read: those within so many steps against the edges, one by one."""
-    monkeypatch.setattr(blocks, "EDGES", data.draw(st.sampled_from([1, 50, 1 << 20])))
+    monkeypatch.setattr(degrees, "EDGES", data.draw(st.sampled_from([1, 50, 1 << 20])))
     layout = data.draw(st.sampled_from(layouts))
     node_type = data.draw(st.sampled_from(layout.node_types))
     count = layout.artifact.graph.num_nodes(node_type)

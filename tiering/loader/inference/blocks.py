@@ -16,6 +16,7 @@ from tiering.artifacts.manifest import Relation
 from tiering.formats.features import EDGE_FEATURES
 from tiering.formats.graph import Graph, checked_lists
 from tiering.loader.batches.batch import Batch, Block
+from tiering.loader.inference.degrees import list_ranges
 from tiering.text.units import format_count
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 Ids = npt.NDArray[np.int64]
 LEAST_NODES = 16  # that a function gets: matrix products of fewer than 12 rows are rounded by the number of threads
-EDGES = 1 << 20  # edges that are looked at together
 
 
 @dataclass(frozen=True)
@@ -265,10 +265,7 @@ def needed_nodes(graph: Graph, nodes: Mapping[str, Ids] | None, layers: Sequence
         needed.insert(0, {t: np.flatnonzero(mask) for t, mask in wanted.items()})
         for relation in graph.relations if reads_neighbors else ():
             (indptr, indices), mask = checked_lists(graph, relation), wanted[relation[2]]
-            begin = 0
-            while begin < mask.size:
-                end = max(begin + 1, int(np.searchsorted(indptr, indptr[begin] + EDGES, "right")) - 1)
+            for begin, end in list_ranges(indptr):
                 kept = np.repeat(mask[begin:end], np.diff(indptr[begin : end + 1]))
                 marks[relation[0]][indices[indptr[begin] : indptr[end]][kept]] = True
-                begin = end
     return needed

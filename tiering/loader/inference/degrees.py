@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +13,15 @@ from tiering.formats.graph import Graph, checked_lists, graph_errors
 from tiering.memory import Budget
 
 EDGES = 1 << 20  # that are looked at together
+
+
+def list_ranges(indptr: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    """Yield ranges of lists that have about `EDGES` edges together, at least one list each."""
+    begin = 0
+    while begin < indptr.size - 1:
+        end = max(begin + 1, int(np.searchsorted(indptr, indptr[begin] + EDGES, "right")) - 1)
+        yield begin, end
+        begin = end
 
 
 class Degrees(NamedTuple):
@@ -37,15 +47,13 @@ class Degrees(NamedTuple):
                 out: npt.NDArray[np.float32] = np.power(np.maximum(counts, 1), np.float32(self.power))
                 return out
             weights = graph.edge_data(relation)["weight"] if self.weighted else None
-            found, begin = np.zeros(count, np.float32), 0
-            while begin < count:
-                end = max(begin + 1, int(np.searchsorted(indptr, indptr[begin] + EDGES, "right")) - 1)
+            found = np.zeros(count, np.float32)
+            for begin, end in list_ranges(indptr):
                 edges = slice(int(indptr[begin]), int(indptr[end]))
                 found[begin:end] = self._sums(
                     np.repeat(np.arange(end - begin), np.diff(indptr[begin : end + 1])), indices[edges] - begin,
                     np.ones(edges.stop - edges.start) if weights is None else weights[edges], end - begin,
                 )  # fmt: skip
-                begin = end
             np.power(found, self.power, out=found)
         found[np.isposinf(found)] = 0
         return found

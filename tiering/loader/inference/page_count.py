@@ -15,7 +15,8 @@ import numpy as np
 from tiering.artifacts.storage import AnyArray
 from tiering.formats.embeddings import PAGE_BYTES
 from tiering.formats.graph import Graph, checked_lists
-from tiering.loader.inference.blocks import EDGES, Ids, NodeRuns
+from tiering.loader.inference.blocks import Ids, NodeRuns
+from tiering.loader.inference.degrees import EDGES
 from tiering.loader.inference.order import NodeOrder
 
 REQUEST_BYTES = 20_000  # of a disk of 100,000 reads/s and 2 GB/s: the choice is the same on every machine
