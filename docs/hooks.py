@@ -91,7 +91,7 @@ def options_table(module: str, name: str) -> str:
 
 def commands_help() -> str:
     """Return the help of the program and of each command, under their names."""
-    settings: dict[str, Any] = {"resilient_parsing": True, "terminal_width": 100}
+    settings: dict[str, Any] = {"resilient_parsing": True, "terminal_width": 88}
     pages = {"tiering": commands.make_context("tiering", [], **settings)}
     for name in commands.list_commands(top := pages["tiering"]):
         if (command := commands.get_command(top, name)) is not None:
