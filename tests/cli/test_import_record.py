@@ -93,5 +93,5 @@ def test_a_kind_of_note_is_printed_once(tmp_path: Path, tiering_cli: Any) -> Non
         (tmp_path / f"{name}.csv").write_text("".join(["src,dst\n", *(f"{9 + k},{90 + k}\n", f"{20 + k},{95 + k}\n")]))
     edges = [f"--relation={name}:buys{k}:{names[k - 1]}={tmp_path / f'{name}.csv'}" for k, name in enumerate(names)]
     said = tiering_cli("import", *edges, "--out", tmp_path / "g").ok().err
-    assert said.count("original_id holds those of the source") == 1
+    assert said.count("original_id has the ids of the source") == 1
     assert all(said.count(f"ids of {name}") == 1 for name in names)

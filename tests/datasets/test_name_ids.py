@@ -132,7 +132,7 @@ def test_names_that_are_not_there(tmp_path: Path) -> None:
     ("a,b\n,c\n", {}, "expected a name in each row, found an empty name at edge 1"),
     ("a,b\n\xff,c\n", {}, "(?i)utf-?8"),
     ("a,b\n", {"num_nodes": 3}, "names that occur .*: expected 3 nodes of type node as in --num-nodes, found 2"),
-    ("a,b\n", {"compact_ids": True}, "--compact-ids: names are numbered"),
+    ("a,b\n", {"compact_ids": True}, "--compact-ids: names are always numbered"),
 ])  # fmt: skip
 def test_text_with_names_that_is_refused(tmp_path: Path, text: str, options: dict[str, Any], message: str) -> None:
     (tmp_path / "e.csv").write_text(text, encoding="latin-1")
@@ -148,7 +148,7 @@ def test_parquet_with_names_that_is_refused(tmp_path: Path) -> None:
     ):
         pa_parquet.write_table(pa.table({"src": src, "dst": pa.array(["b", "c"])}), path)
         refused(message, path)
-    refused("--string-ids: has no meaning for format parquet", path, string_ids=True)
+    refused("--string-ids: does not apply to format parquet", path, string_ids=True)
 
 
 @pytest.mark.parametrize(("level", "name", "change", "message"), [

@@ -69,9 +69,9 @@ LISTS = {"indptr": np.array([0, 1, 2, 2]), "indices": np.array([1, 2])}
     ({**ENDS, "shape": np.array([-3, -3])}, "shape"),
     ({**ENDS, "col": np.array([1, 2, 0])}, "expected as many rows as columns, found 2 and 3"),
     ({**ENDS, "col": np.array([1.0, 2])}, "expected ids of dtype int32 or int64, found float64"),
-    ({"row": ENDS["row"]}, "expected an array col"),
+    ({"row": ENDS["row"]}, "there is no array col"),
     ({**LISTS, "format": np.array("csr"), "indptr": np.array([0, 1, 2])}, "expected 4 offsets"),
-    ({**LISTS, "format": np.array("csr"), "indptr": np.array([0, 2, 1, 2])}, "expected offsets that never fall"),
+    ({**LISTS, "format": np.array("csr"), "indptr": np.array([0, 2, 1, 2])}, "expected offsets that never decrease"),
     ({**ENDS, "row": np.array([0, 3])}, "num_nodes`, or repair the file"),
     ({**ENDS, "row": np.array([0, -1])}, "repair the file"),
 ])  # fmt: skip

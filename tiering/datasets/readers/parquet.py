@@ -60,7 +60,7 @@ def _open_parquet(path: Path, context: ImportContext) -> Dataset:
     if unread := [*context.notes.get("ignored_columns", []), *keys]:
         context.notes["ignored_columns"] = unread
     if sum(rows) == 0:
-        raise InputError(f"{path}: expected edges, found none in {', '.join(file.name for file in files[:8])}")
+        raise InputError(f"{path}: there are no edges in {', '.join(file.name for file in files[:8])}")
 
     dense = context.options.compact_ids
 
@@ -125,7 +125,7 @@ def _describe(files: list[Path], context: ImportContext) -> tuple[dict[str, str]
                 raise InputError(f"{file}: column {column}: expected numbers as weights, found {kind}; convert it")
             whole = pa.types.is_integer(kind) or (pa.types.is_decimal(kind) and kind.scale == 0)
             if name != "weight" and not (is_text(kind) if named else whole):
-                alike = f"names, as those of {chosen['src']} ({schema.field(chosen['src']).type})"
+                alike = f"names, as in {chosen['src']} ({schema.field(chosen['src']).type})"
                 wanted = alike if named else "whole numbers, or names in both columns"
                 raise InputError(
                     f"{file}: column {column}: expected ids as {wanted}, found {kind}; convert it, or name the id "
@@ -184,7 +184,7 @@ def open_file(file: Path) -> Any:
     except TieringError:
         raise
     except (pa.ArrowException, *_DAMAGES) as error:
-        what = f"expected a parquet file, found it damaged ({one_line(error)})"
+        what = f"the parquet file is damaged ({one_line(error)})"
         raise InputError(f"{file}: {what}; get the file again") from error
 
 
@@ -195,7 +195,7 @@ def read_batches(
     with open_file(file) as table:
         found = table.metadata.num_rows
         if rows not in (None, found):
-            what = f"expected {rows} rows, as when it was opened, found {found}"
+            what = f"expected {rows} rows, as when the file was opened, found {found}"
             raise InputError(f"{file}: {what}; run the import again")
         end, last = found if end is None else end, 0
         for group in range(table.num_row_groups):
