@@ -160,8 +160,8 @@ def test_rows_that_may_begin_at_either_id_are_refused(tmp_path: Path) -> None:
         for name, values in (("node_feat", np.zeros((rows, 2))), ("node_label", np.zeros(rows, int))):
             np.save(tmp_path / f"{name}.npy", values)
             if nodes is None:
-                message = rf"{name}\.npy.*: the {rows} rows may belong to ids 1\.\.{rows} or 0\.\.{rows - 1}; give --num-nodes"
-                refused(message, tmp_path, first_id=1)
+                message = rf"{name}\.npy.*: the {rows} rows may belong to ids 1\.\.{rows} or 0\.\.{rows - 1}; give"
+                refused(f"{message} --num-nodes", tmp_path, first_id=1)
             else:
                 with open_dataset(tmp_path, first_id=1, **options) as data:
                     assert data.nodes["node"].num_nodes == nodes

@@ -83,7 +83,8 @@ def test_a_matrix_of_two_kinds_of_nodes_is_refused() -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("a.h5", "HDF5 is .* h5py"), ("a.graphml", "nx.read_graphml"), ("a.gml", "nx.read_gml"), ("a.tar.gz", "tar -xf"),
+        ("a.h5", "HDF5 is .* h5py"), ("a.graphml", "nx.read_graphml"), ("a.gml", "nx.read_gml"),
+        ("a.tar.gz", "tar -xf"),
         ("a.zip", "unzip"), ("a.PICKLE", "pickle.load"), ("a.xlsx", "read_excel"), ("a.sqlite", "sqlite3.connect"),
         ("edges.json", "read_json"), ("a.jsonl", "lines=True"), ("a.nt", "awk .*triples.tsv"),
         ("a.ttl", "rdflib.*triples.nt"), ("a.avro", "fastavro"), ("a.safetensors", "load_file"), ("a.dot", "nx_pydot"),

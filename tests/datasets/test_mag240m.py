@@ -97,5 +97,5 @@ def test_means_that_cannot_be_are_refused(mag, tmp_path, given, message):
 
 def test_rows_that_do_not_fit_the_budget_are_refused_before_work_begins(mag, tmp_path, monkeypatch):
     monkeypatch.setattr(neighbor_means, "sums_memory", lambda context: 1 << 50)
-    with pytest.raises(BudgetError, match="features of author: rows on their way"):
+    with pytest.raises(BudgetError, match="features of author: rows in transit"):
         tiering.import_graph(mag, tmp_path / "graph", mean_features=MEANS)

@@ -122,12 +122,12 @@ def test_sparse_ids(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("text", "ends"), [
     ("id,label,age\n3,1,20\n", "src-column id --dst-column age .* --nodes TYPE="),
-    ("userId,movieId\n3,3\n", "one node type, or --relation user:to:movie=.*csv:userId,movieId if they have ids of two"),
+    ("userId,movieId\n3,3\n", "one node type, or --relation user:to:movie=.*csv:userId,movieId if they have"),
     ("post,user,time\n3,3,9\n", "--relation post:to:user="),
     ("3\t1\t20\n", "found 3 columns without names; give --src-column 0 --dst-column 1 "),
     ("% bip weighted\n1 2 1\n", "bipartite graph of KONECT; give --relation left:to:right=.*:0,1"),
     ("timestamp,author_id,paper_id\n9,3,1\n", "--relation author:to:paper="),
-    ("user_id,item_id,start_time,end_time\n1,2,3,4\n", "--relation user:to:item=.*csv:user_id,item_id if they have ids of two"),
+    ("user_id,item_id,start_time,end_time\n1,2,3,4\n", "--relation user:to:item=.*csv:user_id,item_id if they"),
     ("x,y,z\n1,2,3\n", "--src-column x .*; --type-column names a column of edge types"),
     ("n4\tm1\nn3\tm2\n", "expected whole numbers as ids, found 'n4 m1', 'n3 m2'; give --string-ids if ids are names"),
 ])  # fmt: skip

@@ -174,7 +174,7 @@ def test_bad_options(kit, build):
 
 def test_unknown_type(kit, build):
     layout = build(kit.hetero_graph())
-    with pytest.raises(MissingError, match="'venue' has no tiered features; types that have: author, paper"):
+    with pytest.raises(MissingError, match="'venue' has no tiered features; types with them: author, paper"):
         layout.features("venue")
     with pytest.raises(MissingError, match="author, paper"):
         layout.features()

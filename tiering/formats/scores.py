@@ -81,7 +81,7 @@ class Scores(Artifact):
         known = self.relations
         if not known:
             raise MissingError(
-                f"{self.path}: {self.method} predicts no reads of adjacency; score with presample, vip or hybrid"
+                f"{self.path}: {self.method} does not predict reads of adjacency; use method presample, vip or hybrid"
             )
         return self.manifest.array(f"{relation_folder(find_relation(self.path, known, relation))}/{ADJACENCY}")
 

@@ -38,7 +38,7 @@ def exact_array(values: Any, what: str) -> npt.NDArray[Any]:
     """Return a tensor, an array or a list as a NumPy array; `InputError`: a number would be rounded, a zone dropped."""
     kind = getattr(values, "dtype", getattr(values, "type", None))
     if zone := getattr(kind, "tz", getattr(kind, "time_zone", None)):  # of pandas and pyarrow, of polars
-        raise InputError(f"{what}: expected no time zone, found {zone}; convert to the zone of the graph, and drop it")
+        raise InputError(f"{what}: expected no time zone, found {zone}; convert to the graph's zone and drop it")
     array = np.asarray(values.detach().cpu().numpy() if hasattr(values, "detach") else values)
     if array.dtype.kind == "f" and isinstance(values, list | tuple):
         for value, made in zip(values, array.tolist(), strict=True):
@@ -68,9 +68,9 @@ def require_time(graph: Artifact, name: str) -> GraphTime:
     """Return the times of a graph, which are to be of that name; `MissingError` says which there are."""
     found = GraphTime.of(graph.manifest)
     if found is None:
-        raise MissingError(f"{graph.path}: expected times {name}, found a graph without; import it with --time {name}")
+        raise MissingError(f"{graph.path}: the graph has no times named {name!r}; import it again with --time {name}")
     if found.name != name:
-        raise MissingError(f"{graph.path}: expected times {name}, found {found.name} of {found.along}; name those")
+        raise MissingError(f"{graph.path}: the graph has no times {name}, but {found.name} of {found.along}; give it")
     return found
 
 
