@@ -33,11 +33,11 @@ class TieringError(Exception):
 
 
 class InputError(TieringError, ValueError):
-    """An argument or the user's data does not fit (shape, dtype, id out of range, nonsense size)."""
+    """An argument or the user's data is invalid (shape, dtype, id out of range, impossible size)."""
 
 
 class MissingError(TieringError, FileNotFoundError):
-    """A file, artifact, split, node type or relation that was asked for does not exist."""
+    """A requested file, artifact, split, node type or relation does not exist."""
 
 
 class ExistsError(TieringError, FileExistsError):
@@ -72,16 +72,16 @@ class StorageError(TieringError, OSError):
     """
 
     def __str__(self) -> str:
-        remedy = "; raise the limit (`ulimit -Hn`) and run it again" if self.errno == errno.EMFILE else ""
+        remedy = "; raise the limit (`ulimit -Hn`) and run the command again" if self.errno == errno.EMFILE else ""
         return spell_options(f"{self.args[1] if len(self.args) > 1 else self.args[0]}{remedy}") + self.place
 
 
 class BudgetError(TieringError, MemoryError):
-    """The memory given is less than the work needs; the message says how much that is."""
+    """The memory is less than the work needs; the message says how much the work needs."""
 
 
 class CapabilityError(TieringError, RuntimeError):
-    """Something optional that was asked for is not available here (engine, GPU, an extra package)."""
+    """A requested optional feature is not available here (engine, GPU, an extra package)."""
 
 
 class DeviceError(TieringError, RuntimeError):
@@ -89,7 +89,7 @@ class DeviceError(TieringError, RuntimeError):
 
 
 class ModelError(TieringError, RuntimeError):
-    """A function of the caller failed, or what it returned does not fit; its cause is the error itself."""
+    """A function of the caller failed or returned a wrong result; its cause is the error itself."""
 
 
 class InternalError(TieringError, RuntimeError):

@@ -55,7 +55,7 @@ class Budget:
         """Raise `BudgetError` unless `needed` more bytes are left; `what` names in the message what needs them."""
         if self.resident + self.allocated + needed <= self.limit:
             return
-        others = f"the {format_bytes(self.resident)} resident already"
+        others = f"the {format_bytes(self.resident)} already resident"
         if self.allocated > 0:
             others += f" and {format_bytes(self.allocated)} for other things"
         raise BudgetError(
@@ -88,7 +88,7 @@ def parse_memory(memory: str | int | Budget | None, resident: int | None = None)
     else:
         limit = resident + int(AUTO_SHARE * available_memory())
     if limit <= 0:
-        raise InputError(f"memory: expected more than nothing, such as 8GiB, 50% or auto, found {size.text!r}")
+        raise InputError(f"memory: expected more than 0, such as 8GiB, 50% or auto, found {size.text!r}")
     return Budget(limit, size.text, resident)
 
 
@@ -97,7 +97,7 @@ def require_floor(command: str) -> None:
     needed, available = FLOORS.get(command, FLOOR), own_memory() + available_memory()
     if available < needed:
         raise BudgetError(
-            f"memory: {command}: expected at least {format_bytes(needed)}, which its modules and the interpreter take, "
+            f"memory: {command}: expected at least {format_bytes(needed)} for its modules and the interpreter, "
             f"found {format_bytes(available)}; raise the limit of the container (control group), or free memory"
         )
 

@@ -98,7 +98,7 @@ def test_ranges_of_a_file_are_read_and_verified(tmp_path, monkeypatch):
     assert manifest.read(name, 3, 6).tolist() != values[3:6].tolist()  # a block is verified once by an open manifest
     manifest = open_manifest(tmp_path / "S", "scores")
     assert manifest.read(name, 0, 4).tolist() == values[:4].tolist()
-    with pytest.raises(FormatError, match="bytes 32 to 48 are not what was written"):
+    with pytest.raises(FormatError, match="bytes 32 to 48 differ from what was written"):
         manifest.read(name, 4, 5)
     os.truncate(file, 50)
     with pytest.raises(FormatError, match="expected 72 bytes, found 50"):

@@ -66,7 +66,7 @@ def test_what_may_not_be_read(nobody):
     (nobody / "closed").chmod(0)
     if os.geteuid() == 0:
         os.seteuid(65534)
-    with pytest.raises(InputError, match="secret: expected labels, a regular file, found one that may not be read"):
+    with pytest.raises(InputError, match="secret: expected labels, a regular file, found one without read permission"):
         file_exists(nobody / "secret", "labels")
     with pytest.raises(InputError, match="found: Permission denied"):
         file_exists(nobody / "closed" / "inside", "labels")

@@ -238,7 +238,7 @@ def test_an_artifact_of_another_kind_is_called_what_it_is(tiering_cli, chain):
         f"reorder {chain}/graph --scores {chain}/graph",
         f"layout {chain}/reordered --scores {chain}/graph",
     ):
-        words = "expected a scores artifact, found a graph artifact; name the output of `tiering score`"
+        words = "expected a scores artifact, found a graph artifact; give the output of `tiering score`"
         tiering_cli(*command.split(), "--out", chain / "new").refused(words)
 
 

@@ -183,7 +183,7 @@ def test_a_chain_takes_own_scores_and_notices_that_they_changed(tiering_cli, tin
         config.write_text(f'[dataset]\npath = "{tiny_dataset}"\n[score]\n{form}\n{layout}')
         stages = json.loads(tiering_cli("run", config, "--json").ok().out)["stages"]
         assert [stage["done"] for stage in stages] == [done] * 4
-    assert "is there already" in tiering_cli("run", config, "--dry-run").ok().out
+    assert "up to date" in tiering_cli("run", config, "--dry-run").ok().out
     np.save(tmp_path / "hotness.npy", hotness(seed=8))
     stages = json.loads(tiering_cli("run", config, "--json").ok().out)["stages"]
     assert [stage["done"] for stage in stages] == [False, True, True, True]

@@ -95,7 +95,7 @@ def test_what_is_there_is_kept_without_force(tmp_path):
     assert out.read_text() == "mine"
     (tmp_path / "d.npy").mkdir()
     for name in ("x.npy", "d.npy"):
-        with pytest.raises(ExistsError, match="expected a numpy file to replace, found another thing"):
+        with pytest.raises(ExistsError, match="expected a numpy file to replace, found another kind of file"):
             tiering.write_features([ROWS], tmp_path / name, rows=103, force=True)
     assert out.read_text() == "mine"
     np.save(out, ROWS[:2])

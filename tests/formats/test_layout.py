@@ -114,7 +114,7 @@ def test_parameters_that_no_fit_gives_are_refused():
     for at, value in ((0, np.float32(0)), (12, np.int32(2**24))):
         data = bytearray((EXAMPLES / "layout-codec/codecs/paper").read_bytes())
         data[at : at + 4] = value.tobytes()
-        with pytest.raises(FormatError, match=r"of column 0 are no int8 parameters; make it again"):
+        with pytest.raises(FormatError, match=r"of column 0 are no valid int8 parameters; make it again"):
             Int8.from_bytes(bytes(data), 3, "codecs/paper")
 
 

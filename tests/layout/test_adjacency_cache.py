@@ -213,7 +213,7 @@ def test_run_splits_by_its_own_scores(tiny_dataset, tiering_cli):
     layout = Layout.open(tiny_dataset.parent / "made" / "layout")
     check_lists(layout, Scores.open(tiny_dataset.parent / "made" / "scores"))
     assert run() == []
-    assert tiering_cli("run", config, "--dry-run").ok().out.count("is there already") == 4
+    assert tiering_cli("run", config, "--dry-run").ok().out.count("up to date") == 4
     assert run(CONFIG.replace('"auto"', '"40%"')) == ["layout"]
     shutil.rmtree(tiny_dataset.parent / "made" / "layout")
     assert "adjacency cache 40%: of 400 B" in tiering_cli("run", config, "--dry-run").ok().out

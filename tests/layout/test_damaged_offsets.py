@@ -51,5 +51,5 @@ def test_it_is_refused(tiering_cli, folder, case):
     said = tiering_cli(*layout, "--no-verify")
     assert said.code == 1 and "internal error" not in said.err
     assert message in said.err and "the graph is damaged: run `tiering check" in said.err
-    assert "not what was written" in tiering_cli(*layout).err, "checksums say it first"
+    assert "differ from what was written" in tiering_cli(*layout).err, "checksums say it first"
     assert not (folder / "layout").exists()

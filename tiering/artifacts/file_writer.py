@@ -43,7 +43,7 @@ def damaged_blocks(path: Path, digests: Mapping[int, bytes], header: int = 0) ->
     actual = checksum.block_digests(path, digests, min(8, parse_threads("auto")), header)
     wrong = [block for block, digest in zip(digests, actual, strict=True) if digest != digests[block]]
     if wrong:
-        note(f"note: {path}: {len(wrong)} of {len(digests)} blocks from an earlier run are damaged, and made again")
+        note(f"note: {path}: {len(wrong)} of {len(digests)} blocks of an earlier run are damaged and are written again")
     return wrong
 
 
@@ -108,7 +108,7 @@ class FileWriter(AbstractContextManager["FileWriter"]):
         """Write consecutive whole blocks from block `first` on, contiguous; they are durable when this returns."""
         end = first * self.block_bytes + data.size
         if end > self.nbytes or (data.size % self.block_bytes and end != self.nbytes):
-            raise InternalError(f"{self.path}: {data.size} bytes from block {first} on are no whole blocks")
+            raise InternalError(f"{self.path}: {data.size} bytes from block {first} on are not whole blocks")
         pieces = [data[offset : offset + self.block_bytes] for offset in range(0, data.size, self.block_bytes)]
         if len(pieces) == 1:
             self.seal({first: self._write_block(first, data)})

@@ -54,7 +54,7 @@ class RemotePath(PosixPath):
                 total = format_bytes(sum(filter(None, listing.sizes.values())))
                 raise InputError(
                     f"{self}: needs a local copy of {format_bytes(size)} (all files of {listing.folder.url}: {total}); "
-                    "name a directory for copies with --cache DIR"
+                    "give a directory for copies with --cache DIR"
                 )
             listing.copies[name] = listing.cache.copy(self, size)
         return listing.copies.get(name, str(self))

@@ -73,7 +73,7 @@ class Codec:
             raise InputError(f"dtype: {self.name} rows are delivered as {', '.join(DELIVERED)}, found {dtype!r}")
         if dtype == "float16" and self.largest is not None and self.largest > LARGEST_HALF:
             raise InputError(
-                f"dtype: {self.name} rows of this table reach {self.largest:g}, and float16 ends at {LARGEST_HALF:g}; "
+                f"dtype: {self.name} rows of this table reach {self.largest:g}, but float16 ends at {LARGEST_HALF:g}; "
                 "deliver them as float32 or bfloat16"
             )
         return self._rows[dtype]
@@ -116,7 +116,7 @@ class Codec:
         if damaged.any():
             column = int(damaged.argmax())
             found = f"scale {scale[column]}, offset {offset[column]}"
-            raise FormatError(f"{where}: {found} of column {column} are no {cls.name} parameters; make it again")
+            raise FormatError(f"{where}: {found} of column {column} are no valid {cls.name} parameters; make it again")
         return cls(dim, scale, offset)
 
     @classmethod

@@ -295,7 +295,7 @@ def generate_dataset(
             raise StorageError(
                 errno.ENOSPC,
                 f"{target}: not enough disk space: {format_bytes(recipe.bytes)} needed, {format_bytes(free)} free; "
-                "free some space, choose another disk, or generate less",
+                "make room, choose another disk, or generate less",
             )
         with progress(recipe.bytes, "generating", "B", scale=True) as bar:
             _write(recipe, output.path / "processed", bar)

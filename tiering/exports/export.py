@@ -106,7 +106,7 @@ def write_export(
 def graphbolt_metadata(name: str, document: dict[str, Any]) -> dict[str, Any]:
     """Return the description by which `dgl.graphbolt.OnDiskDataset` opens an export, from its ``export.json``.
 
-    Edges are pairs sorted by destination: the CSC that GraphBolt makes of them keeps their order. It is JSON, so YAML.
+    Edges are pairs sorted by destination: the CSC that GraphBolt builds keeps their order. It is JSON, so YAML.
     """
     types, nodes, edges, features, attributes = document["node_types"], [], [], [], []
     labeled = any(entry["seed_labels"] for entry in types.values())
@@ -185,7 +185,7 @@ def export_embeddings(
         raise InputError(f"format: expected {' or '.join(FORMATS)}, found {format!r}")
     if original_order and format == "parquet":
         raise InputError(
-            "original order: parquet has a column of the ids of the source, in the order of ranks; leave it out"
+            "original order: parquet always has a column of the source's ids, in the order of ranks; omit it"
         )
     budget, workers = parse_memory(memory), parse_threads(threads)
     options: dict[str, Any] = {"original_order": original_order, **({} if format == "npy" else {"format": format})}

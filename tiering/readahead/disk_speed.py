@@ -62,7 +62,7 @@ class DiskSpeed:
         return max(0.0, 1 / self.reads_per_second - ALIGNMENT / self.bytes_per_second)
 
     def __str__(self) -> str:
-        alone = "" if self.latency is None else f", {1e6 * self.latency:,.0f} us for one alone"
+        alone = "" if self.latency is None else f", {1e6 * self.latency:,.0f} us for a single read"
         large = f"{format_bytes(self.bytes_per_second)}/s in large reads"
         return f"{self.reads_per_second:,.0f} random reads/s{alone}, {large}"
 
@@ -84,7 +84,7 @@ class QueueDepth:
         if asked != "auto":
             chosen, reason = int(asked), "asked for"
         elif speed is None or speed.latency is None:
-            chosen, reason = DEPTH, "the default, because the latency of the disks is not known"
+            chosen, reason = DEPTH, "the default, because the disks' latency is unknown"
         else:
             needed = math.ceil(speed.reads_per_second * speed.latency / drives - 1e-9)
             chosen = min(_MOST_DEPTH, max(DEPTH, needed))
@@ -119,7 +119,7 @@ def _speed_in(document: Any) -> DiskSpeed:
     names = ("reads_per_second", "bytes_per_second", *(["latency"] if document.get("latency") is not None else []))
     figures = {name: float(document[name]) for name in names}
     if not all(math.isfinite(figure) and figure > 0 for figure in figures.values()):
-        raise InputError(f"{', '.join(names)}: expected more than 0 and no infinity, found {figures}")
+        raise InputError(f"{', '.join(names)}: expected finite values above 0, found {figures}")
     return DiskSpeed(**figures)
 
 

@@ -111,7 +111,7 @@ class StageEstimate:
 
     def _rows(self) -> list[tuple[str, ...]]:
         if not self.steps:
-            return [("all", "is there already", *(["-"] * 5))]
+            return [("all", "up to date", *(["-"] * 5))]
 
         def row(name: str, how: str, *sizes: int) -> tuple[str, ...]:
             return (name, how, *(format_bytes(size) if size else "-" for size in sizes))
@@ -169,11 +169,11 @@ class Estimate(Described):
         if len(self.plans) > 1:
             left = format_bytes(sum(plan.disk_left for plan in self.plans))
             parts.append(Fields({"time": _about(self.seconds), "peak memory": format_bytes(self.memory), "left": left}))
-        assumed = f"disks of {DISK_RATE / 1e9:g} GB/s and {1e9 * EDGE_SECONDS:g} ns for an edge and thread are assumed"
+        assumed = f"disks of {DISK_RATE / 1e9:g} GB/s and {1e9 * EDGE_SECONDS:g} ns per edge and thread"
         return [
             *parts,
-            "nothing was run; read counts what is not in the page cache, memory all that the process holds;",
-            f"time is an order of magnitude: {assumed}",
+            "nothing was run; reads exclude data in the page cache; memory is the whole process's;",
+            f"the time is an order of magnitude and assumes {assumed}",
         ]
 
     def to_json(self) -> dict[str, Any]:
