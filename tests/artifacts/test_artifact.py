@@ -39,7 +39,7 @@ def example(tmp_path):
     ("scores", "nodes/paper/feature", lambda v: v.__setitem__(1, np.nan), "structure", "node 1"),
     ("scores", "nodes/paper/feature", lambda v: v.__setitem__(2, -1), "structure", "negative"),
     ("scores", "relations/paper__cites__paper/adjacency", lambda v: v.__setitem__(1, -1), "structure", "at node 1"),
-    ("order", "nodes/paper/new_to_old", lambda v: v.__setitem__(0, 0), "structure", "lead back"),
+    ("order", "nodes/paper/new_to_old", lambda v: v.__setitem__(0, 0), "structure", "not the inverse"),
     ("order", "nodes/paper/new_to_old", lambda v: v.__setitem__(0, 9), "structure", "outside 0..3"),
     ("order", "nodes/paper/score", lambda v: v.__setitem__(3, 9.0), "structure", "increase"),
     ("graph", "nodes/paper/label", lambda v: v.__setitem__(0, 2), "structure", "label"),

@@ -36,8 +36,8 @@ def test_what_is_no_file(tmp_path):
         "socket": "found a socket; save",
         "device": "found a device; save",
         "folder": "found a directory; check",
-        "dead": "found a symbolic link to nowhere, which does not exist; put back",
-        "loop": "found a symbolic link in a circle; put back",
+        "dead": "found a symbolic link to nowhere, which does not exist; restore",
+        "loop": "found a symbolic link in a circle; restore",
     }
     for name, words in found.items():
         with pytest.raises(InputError, match=f"{name}: expected labels, a regular file, {words}"):

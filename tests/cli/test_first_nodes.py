@@ -113,7 +113,7 @@ def test_beside_adjacency_lists_on_the_gpu(tiering_cli, chain, tmp_path):
     ([3, 40], ["expected original ids 0..39 of type 'node', found 40 at position 1"]),
     ([3, -1], ["found -1 at position 1"]),
     ([3, 5, 3], ["expected each node once, found 3 repeated"]),
-    (np.zeros(0, np.int64), ["expected node ids, found none"]),
+    (np.zeros(0, np.int64), ["the array has no node ids"]),
     ([0.5], ["expected whole numbers, found float64 (1,)"]), ([[1, 2], [3, 4]], ["node ids, one column"]),
 ])  # fmt: skip
 def test_nodes_that_cannot_come_first(tiering_cli, scored, tmp_path, ids, words):

@@ -138,9 +138,9 @@ def test_none_and_one_row():
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [("int8", np.nan, "nan, which int8 cannot store; store the table as float32, float16 or bfloat16"),
-     ("float8_e4m3", -np.inf, "-inf, which float8_e4m3 cannot hold"),
+     ("float8_e4m3", -np.inf, "-inf, which float8_e4m3 cannot store"),
      ("int8", 2.0**126, "8.50706e.37, which int8 cannot store; store the table as float32 or bfloat16"),
-     ("float8_e4m3", -(2.0**127), "-1.70141e.38, which float8_e4m3 cannot hold"),
+     ("float8_e4m3", -(2.0**127), "-1.70141e.38, which float8_e4m3 cannot store"),
      ("float16", 65520, "65520, which float16 cannot store; store the table as float32 or bfloat16")],
 )  # fmt: skip
 def test_what_is_refused(name, value, message):
@@ -201,7 +201,7 @@ def test_parameters_come_back(name):
     for place, value in ((4, np.float32(np.nan)), (4, np.float32(0)), (4, np.float32(-1)), (40, np.int32(1 << 30))):
         damaged = bytearray(codec.to_bytes())
         damaged[place : place + 4] = value.tobytes()
-        with pytest.raises(FormatError, match=f"column 1 are no {name} parameters"):
+        with pytest.raises(FormatError, match=f"column 1 are no valid {name} parameters"):
             codec_of(codec.entry(), 9, bytes(damaged), "file")
 
 

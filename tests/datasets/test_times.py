@@ -267,7 +267,7 @@ def test_check_notices_what_is_wrong(tmp_path, monkeypatch, along, message):
 
 def test_a_graph_without_times_says_how_it_gets_them(tmp_path):
     graph = tiering.import_graph(write_npy(tmp_path / "d", edge_t=TIME), tmp_path / "g")
-    with pytest.raises(MissingError, match="no times named .*; import it again with"):
+    with pytest.raises(MissingError, match=r"no times named .*; import it again with"):
         require_time(graph, "t")
 
 

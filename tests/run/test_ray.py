@@ -169,7 +169,7 @@ LACKS = {
         "def stat(path, *rest, **more):\n"
         "    if '/plans/' in str(path):\n        raise FileNotFoundError(2, 'No such file', str(path))\n"
         "    return plain(path, *rest, **more)\nos.stat = stat\n",
-        "the plan of ",
+        "is missing in the store",
     ),
     "another output directory": (
         "import os\nplain = os.stat\n"

@@ -96,7 +96,7 @@ def test_tasks_of_a_job_share_what_they_open(store, executor):
 
 def test_a_plan_that_differs_is_refused(store, executor):
     Job(store, "job", executor).run(Step("one", "cluster_jobs:nothing", 2))
-    with pytest.raises(ConflictError, match=r"plans/one\.json is another plan.*remove the job's folder"):
+    with pytest.raises(ConflictError, match=r"plans/one\.json is a different plan.*remove the job's folder"):
         Job(store, "job", executor).run(Step("one", "cluster_jobs:nothing", 3))
 
 
