@@ -93,7 +93,7 @@ def parse_memory(memory: str | int | Budget | None, resident: int | None = None)
 
 
 def require_floor(command: str) -> None:
-    """Raise `BudgetError`, before they are loaded, if the modules of a command do not fit the available memory."""
+    """Raise `BudgetError`, before they are loaded, if a command's modules need more than the available memory."""
     needed, available = FLOORS.get(command, FLOOR), own_memory() + available_memory()
     if available < needed:
         raise BudgetError(
@@ -126,7 +126,7 @@ def proportional_memory() -> int:
 
 
 def total_memory() -> int:
-    """Return the memory this process may use: that of the machine, or less where a control group limits it."""
+    """Return the memory this process may use: the machine's, or less where a control group limits it."""
     return min([_machine("MemTotal"), *(limit for limit, _ in _groups())])
 
 

@@ -29,7 +29,7 @@ _PIECE = 8 * 1024 * 1024
 
 
 class Artifact(Described):
-    """Base of the artifact types. An open one is a snapshot: its files, and those of nested artifacts, stay open."""
+    """Base of the artifact types. An open one is a snapshot: its files and its nested artifacts' files stay open."""
 
     kind: ClassVar[str] = ""
     part_types: ClassVar[tuple[str, ...]] = ()  # kinds of nested artifacts, which are their names too
@@ -311,7 +311,7 @@ class VerifyReport:
         return {"compared": self.compared, "known": self.known, "samples": self.samples}
 
     def compare(self, manifest: Manifest, name: str) -> list[Problem]:
-        """Return the damage of a file: of all its blocks, or of some drawn at random."""
+        """Return the damage of a file: of all its blocks, or of a random sample."""
         try:
             verifier = manifest.verifier(name)
         except FormatError as error:

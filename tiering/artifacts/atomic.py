@@ -314,7 +314,7 @@ class ExternalDirectories:
             return False
 
     def own_temporary(self, folder: Path) -> None:
-        """Create a directory that the run needs while it works; remove those of earlier runs with other options."""
+        """Create a directory that the run needs while it works; remove earlier runs' directories with other options."""
         for other in self._recorded(_TEMPORARY):
             if other != folder:
                 self._remove(other, whole=True)

@@ -51,7 +51,7 @@ class FileWriter(AbstractContextManager["FileWriter"]):
     """A writer of one file of `nbytes`, reserved at once; a context manager that closes it.
 
     Blocks come in any order (`write`), or front to back as pieces of any size (`append`). A `journal` records finished
-    blocks under `key`, and keeps those of an earlier run; `finished` receives all digests. A `header` is in neither.
+    blocks under `key`, and keeps an earlier run's blocks; `finished` receives all digests. A `header` is in neither.
     With `blocks` only these are written, to a file that others write to as well.
     """
 
@@ -122,7 +122,7 @@ class FileWriter(AbstractContextManager["FileWriter"]):
         return xxhash.xxh3_64(data.data).digest()
 
     def append(self, values: np.ndarray[Any, Any], offset: int | None = None) -> None:
-        """Append bytes at `offset`, by default the end of the call before; those of an earlier run are skipped."""
+        """Append bytes at `offset`, by default the end of the call before; blocks of an earlier run are skipped."""
         if self._appender is None:
             self._appender = _Appender(self, self.done, self._piece_bytes)
         self._appender.append(np.ascontiguousarray(values).reshape(-1).view(np.uint8), offset)

@@ -1,4 +1,4 @@
-"""The journal of a directory being written: JSON lines with checksums, from which a killed run goes on."""
+"""The journal of a directory being written: JSON lines with checksums, from which a killed run resumes."""
 
 from __future__ import annotations
 

@@ -29,8 +29,8 @@ class RemoteFolder:
     Names are relative paths inside the folder; the methods may be called from several threads. `url` is the URL without
     its query. `InputError`: the URL is malformed, holds credentials or has an unknown scheme; `CapabilityError`: there
     is no support for such file systems here. Every method raises `MissingError` for what is missing, and `StorageError`
-    where the store refuses access or fails. Cost: S3 without ``region`` is asked for the bucket's at once; all other
-    requests are made by the methods.
+    where the store refuses access or fails. Cost: without ``region``, one request to S3 finds the bucket's
+    region at once; all other requests are made by the methods.
     """
 
     def __init__(self, url: str) -> None:

@@ -65,7 +65,7 @@ class RemotePath(PosixPath):
         return listing.folder.state(name)
 
     def first_state(self) -> str:
-        """Return the state when it was first asked for since the listing."""
+        """Return the state at the first request since the listing."""
         listing, name = self._find()
         return listing.states.get(name) or listing.states.setdefault(name, self.state())
 
@@ -157,7 +157,7 @@ def as_path(name: str | os.PathLike[str]) -> Path:
 
 
 class _RemoteFile(io.RawIOBase):
-    """The bytes of a remote file; `ahead`: the next ranges are fetched before they are asked for."""
+    """The bytes of a remote file; `ahead`: the next ranges are fetched before they are requested."""
 
     def __init__(self, folder: RemoteFolder, name: str, *, ahead: bool) -> None:
         self._file, self._name, self._ahead = folder.open(name), folder.join(name), ahead

@@ -1,4 +1,4 @@
-"""Schemas of ``data_specs/schemas``, and what in a document does not fit one: a table of the keywords that they use."""
+"""Schemas of ``data_specs/schemas``, and a document's differences from one: a table of the keywords that they use."""
 
 from __future__ import annotations
 

@@ -271,7 +271,7 @@ def _mode(path: Path, what: str) -> int | None:
 
 
 class OpenDirectory:
-    """A directory and those of its files that were asked for, open until nobody refers to it.
+    """A directory and its requested files, open until nobody refers to it.
 
     `path` is its name in messages, looked up in the directory `within`, if given. `MissingError`: there is none.
     """

@@ -32,7 +32,7 @@ def fit_codec(
 ) -> Codec:
     """Return the codec `name` of `CODECS` for the rows of a table, which pass once, in blocks as `dtype` is stored.
 
-    No block is asked for where the codec needs none. `InputError` names the table, by `where`, with row and column of
+    No block is read where the codec needs none. `InputError` names the table, by `where`, with row and column of
     the first value that the codec cannot hold.
     """
     return codec_for(name, [column_facts(name, blocks, dim, dtype, where, threads)])

@@ -215,7 +215,7 @@ def _find_ends(columns: Sequence[str], chosen: Mapping[str, int], where: str, id
 
 
 def find_end_names(columns: Sequence[str], pairs: Sequence[tuple[str, str]] = _END_NAMES) -> tuple[str, str] | None:
-    """Return the columns of sources and destinations, if their names differ as those of ends do."""
+    """Return the columns of sources and destinations, if their names differ as names of ends do."""
     words = [() if _is_value(name) else _split_words(name) for name in columns]
     for (first, second), (k, word) in product(pairs, enumerate(words)):
         other = tuple(second if part == first else part for part in word)

@@ -136,7 +136,7 @@ class Population:
     def feature_blocks(
         self, dim: int, signal: float, first: int = 0, _: Any = None
     ) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
-        """Yield the first id and the features of each block, from that of row `first` on."""
+        """Yield the first id and the features of each block, from row `first` on."""
         step = max(1, FEATURE_BLOCK // dim)
         for rows in islice(chunks(self.size, step), first // step, None):
             yield rows.start, self.features(rows.start // step, rows, dim, signal)

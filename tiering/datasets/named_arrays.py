@@ -80,7 +80,7 @@ class NamedArrays:
         return array[0], array[1]
 
     def make_dataset(self, context: ImportContext) -> Dataset:
-        """Return nodes and edges, checked; of the relations asked for, by default of all."""
+        """Return nodes and edges, checked; of the requested relations, by default of all."""
         wanted = context.options.relations
         known = {relation_key(edge.relation): (edge, arrays) for edge, arrays in self.edges}
         for name in wanted:

@@ -344,7 +344,7 @@ def _canonical_name(name: str, value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value of lists, and mappings whose keys are text: those of relations with colons."""
+    """Return a value of lists, and mappings whose keys are text: keys of relations with colons."""
     if isinstance(value, Mapping):
         return {key if isinstance(key, str) else ":".join(key): _plain(one) for key, one in value.items()}
     if isinstance(value, ArrowStream):

@@ -54,7 +54,7 @@ class SpecFile:
 
 @dataclass(frozen=True)
 class DatasetSpec:
-    """The specification of one size of a published dataset; fields are those of ``data_specs/sources.md``."""
+    """The specification of one size of a published dataset; ``data_specs/sources.md`` describes the fields."""
 
     name: str
     title: str

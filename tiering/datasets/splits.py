@@ -131,7 +131,7 @@ def _torch_ids(values: Any, path: Path, where: str) -> npt.NDArray[Any]:
 def check_splits(
     splits: dict[str, Ids], labeled: Mask | None, num_nodes: int, where: str, context: ImportContext
 ) -> None:
-    """Record overlaps between splits, of several masks those of one number, and split nodes without a label."""
+    """Record overlaps between splits, of several masks the ones with one number, and split nodes without a label."""
     for i, (name, ids) in enumerate(splits.items()):
         inside, number = np.zeros(num_nodes, bool), name.partition("-")[2]
         inside[ids] = True

@@ -43,7 +43,7 @@ class TableSpec:
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """Roles that columns of the table may have, those of ids first."""
+        """Roles that columns of the table may have, roles of ids first."""
         return EDGE_ROLES if len(self.owner) == 3 else NODE_ROLES
 
     @property

@@ -93,7 +93,7 @@ class TextSyntax:
         return text
 
     def masked(self, text: bytes) -> bytes:
-        """Return text of the same size whose line ends are those of records: quotes in the place of quoted fields."""
+        """Return text of the same size whose line ends are ends of records: quotes in place of quoted fields."""
         if not (self.newlines and b'"' in text):
             return text
         return self._token.sub(lambda token: token[0] if token[1] else b'"' * len(token[0]), text)

@@ -1,4 +1,4 @@
-"""Times of edges or nodes: checked, as int64 or float64; the time of an edge is its own, or else that of its source."""
+"""Times of edges or nodes: checked, as int64 or float64; the time of an edge is its own, or else its source's."""
 
 from __future__ import annotations
 

@@ -189,7 +189,7 @@ class ExportPlan:
         return {**ends, "edge_index": edge_index, "data": values}
 
     def _open_adjacency(self, relation: Relation, writer: ExportWriter) -> tuple[Any, ...]:
-        """Return ``indptr``, ``indices`` and edge data in the ids of the export; those of one relation are kept."""
+        """Return ``indptr``, ``indices`` and edge data in the ids of the export; arrays of one relation are kept."""
         if self._adjacency[0] != relation:
             self._adjacency = (None, ())  # unmapped, so that the disk has its blocks back
             writer.drop(SCRATCH)

@@ -23,7 +23,7 @@ from tiering.text.units import format_count
 class NameTable:
     """Distinct names in ascending order of their UTF-8 bytes: name k is ``data[offsets[k]:offsets[k + 1]]``.
 
-    It is the name of node k, or, where nodes have another order, of node ``ids[k]``: that of node i is ``ranks[i]``.
+    It is the name of node k, or, where nodes have another order, of node ``ids[k]``: node i has name ``ranks[i]``.
     """
 
     offsets: npt.NDArray[np.int64]

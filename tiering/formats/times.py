@@ -75,7 +75,7 @@ def require_time(graph: Artifact, name: str) -> GraphTime:
 
 
 def declared_time_problems(graph: Graph, folders: Sequence[str]) -> Iterator[Problem]:
-    """Yield arrays of times that are missing or not as the manifest says; `folders` are those of the relations."""
+    """Yield arrays of times that are missing or not as the manifest says; `folders` are the relations' folders."""
     if (time := graph.time) is None:
         return
     counts = {f"nodes/{t}/{time.name}": graph.num_nodes(t) for t in graph.node_types if time.along == "nodes"}
@@ -90,7 +90,7 @@ def declared_time_problems(graph: Graph, folders: Sequence[str]) -> Iterator[Pro
 
 
 def time_problems(graph: Graph, relation: Relation, folder: str) -> Iterator[Problem]:
-    """Yield the first time of a relation that is none, not that of its source, or earlier than the one before."""
+    """Yield the first time of a relation that is none, not its source's, or earlier than the one before."""
     times, of_nodes = graph.times(relation), graph.node_times(relation[0])
     if times is None or graph.time is None:
         return

@@ -34,7 +34,7 @@ def resolve_train(
     """Return training nodes by node type: int64 ids, at least one, of the types that have any.
 
     `train` is ``None``: the splits ``train``; another split; for one type an array of ids, a ``.npy`` file, or a share
-    such as ``"1%"``, drawn without replacement and sorted; for several, one of these by type, as a mapping or as text
+    such as ``"1%"``, sampled without replacement and sorted; for several, one of these by type, as a mapping or as text
     such as ``paper=1%,author=ids.npy``. With `repeats` an id may come several times. With `source_ids` arrays and files
     of a reordered graph hold ids of the source, not ranks.
     """
@@ -122,7 +122,7 @@ def _checked(graph: SizedGraph, node_type: str, ids: np.ndarray[Any, Any], where
 
 
 def resolve_times(seed_time: UserValues | None, train: Mapping[str, IdArray]) -> dict[str, Any] | None:
-    """Return times of training nodes by type, unchecked: an array or a ``.npy`` file, or one by type as of `train`."""
+    """Return times of training nodes by type, unchecked: an array or a ``.npy`` file, or one by type as in `train`."""
     if seed_time is None:
         return None
     if isinstance(seed_time, str) and "=" in seed_time:

@@ -52,7 +52,7 @@ def build_graph(
     """Write `dataset` as a graph artifact, and open it; the same bytes for any threads, memory, sizes and tasks.
 
     Duplicate edges, self loops and isolated nodes stay as the dataset has them; inside a column the edges keep the
-    order of the input, or have that of their times, and of the input where these are equal. Features are referred to,
+    order of the input, or the order of their times, and of the input where these are equal. Features are referred to,
     not copied, unless they come as a stream; with `checksum_features` their files are read whole, and a checksum of
     each block recorded. `edge_ids` keeps the position of each edge in the input as edge data, unless the dataset brings
     ids of its own. `options` and `seed` are for the record.
@@ -61,7 +61,7 @@ def build_graph(
     (`tiering.graph.bucket_sort`), relation by relation; 70 to 110 MiB suffice for any. Lists by destination are copied.
 
     `InputError`: names, shapes, dtypes or ids do not match; names file, relation, edge and id. `BudgetError`: a
-    relation does not fit.
+    relation needs more memory.
     """
     budget, workers = parse_memory(memory), parse_threads(threads)
     _check_dataset(dataset)

@@ -33,7 +33,7 @@ _SECONDS = 0.3  # seconds of a loader's measurement of each figure
 
 @dataclass(frozen=True)
 class DiskSpeed:
-    """The affine model of disks: a read takes the time of a request and that of its bytes."""
+    """The affine model of disks: a read takes the time of a request and the time of its bytes."""
 
     reads_per_second: float  # random reads of 4 KiB, many in flight
     bytes_per_second: float  # of random reads of `MAX_READ`, many in flight
@@ -58,7 +58,7 @@ class DiskSpeed:
 
     @property
     def _request(self) -> float:
-        """Seconds of a request in addition to those of its bytes."""
+        """Seconds of a request in addition to the time of its bytes."""
         return max(0.0, 1 / self.reads_per_second - ALIGNMENT / self.bytes_per_second)
 
     def __str__(self) -> str:
@@ -69,7 +69,7 @@ class DiskSpeed:
 
 @dataclass(frozen=True)
 class QueueDepth:
-    """Random reads in flight for each stripe file, at most, and why; `peak_share`: as of `DiskSpeed.peak_share`."""
+    """Random reads in flight for each stripe file, at most, and why; `peak_share`: see `DiskSpeed.peak_share`."""
 
     depth: int
     reason: str
@@ -77,7 +77,7 @@ class QueueDepth:
 
     @classmethod
     def choose(cls, asked: int | str, speed: DiskSpeed | None, drives: int) -> QueueDepth:
-        """Return the depth asked for; ``auto``: reads per second times latency (Little's law), as far as known.
+        """Return the requested depth; ``auto``: reads per second times latency (Little's law), as far as known.
 
         At least `DEPTH`, because most disks take longer for each of many reads than for one alone.
         """
@@ -102,7 +102,7 @@ _UNKNOWN = DiskSpeed(100_000, 1e9)  # where no stripe file has a whole block to 
 
 
 def read_speed(path: Path) -> DiskSpeed:
-    """Read the model in a JSON file: the fields of `DiskSpeed`, as of ``tiering doctor --json``."""
+    """Read the model in a JSON file: the fields of `DiskSpeed`, as in ``tiering doctor --json``."""
     with storage_errors(path):
         text = path.read_bytes()
     try:

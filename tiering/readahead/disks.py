@@ -23,7 +23,7 @@ _MOST_IN_FLIGHT = 1 << 16
 
 @dataclass(frozen=True)
 class Disk:
-    """One or several drives with rows striped over them; `speed` is that of all together."""
+    """One or several drives with rows striped over them; `speed` is the speed of all together."""
 
     name: str
     speed: DiskSpeed

@@ -68,7 +68,7 @@ class _Attempt:
 
 
 class Job:
-    """The steps of one job, run one after the other; two runs of the same `name` are one job, which goes on."""
+    """The steps of one job, run one after the other; two runs of the same `name` are one job, which is resumed."""
 
     expected = 0  # steps that the job runs, as far as is known
 

@@ -56,7 +56,7 @@ class StageEstimate:
     out: Path
     steps: tuple[StepEstimate, ...]  # in the order in which they run
     left: Mapping[Path, int] = field(default_factory=dict)
-    """Bytes that stay, by the directory they lie in: `out`, and those of SSD images."""
+    """Bytes that stay, by the directory they lie in: `out`, and the directories of stripe files."""
     held: int = 0  # bytes of memory held throughout: the interpreter, what it has loaded, and the opened input
     notes: tuple[str, ...] = ()  # assumptions behind the numbers, where they are not plain
     threads: int = 1

@@ -125,7 +125,7 @@ class TaskContext:
     def read_many(self, step: str, places: Iterable[tuple[int, int]], *, keep: bool = True) -> Iterator[Columns]:
         """Return partitions, by task and number, in their order; the next `READERS` are read meanwhile.
 
-        Unless they are to `keep`, each is gone when the next is asked for.
+        Unless they are to `keep`, each is gone when the next is requested.
         """
         slots, buffers = count(), self._buffers()
         with ThreadPoolExecutor(READERS) as pool:

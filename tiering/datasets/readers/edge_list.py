@@ -41,7 +41,7 @@ class NoRowsError(InputError):
 
 
 def read_text(path: Path, context: ImportContext) -> EdgeSink:
-    """Return the sink with the edges of a text file; says what was left out: comments, a first line of counts."""
+    """Return the sink with the edges of a text file; says what was skipped: comments, a first line of counts."""
     require_file(path, "a text file of edges")
     context.record_file(path)
     if is_mtx(path):

@@ -200,7 +200,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _relation(text: Any) -> Relation:
-    """Return ``src:name:dst``; that of homogeneous graphs if there is none."""
+    """Return ``src:name:dst``; the relation of homogeneous graphs if there is none."""
     parts = RELATION if text is None else str(text).split(":")
     if len(parts) != 3 or not all(parts):
         raise ValueError(f"an edge type {quoted(text)} instead of src:name:dst")

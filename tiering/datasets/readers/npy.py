@@ -73,7 +73,7 @@ def list_ends(
     indptr: Array, indices: Array, path: Path, context: ImportContext, *,
     by_source: bool = False, count: int | None = None,
 ) -> tuple[Array, Array]:  # fmt: skip
-    """Return both ends of edges in lists of `indices`, one as `ColumnIds`; `path` is that of the offsets."""
+    """Return both ends of edges in lists of `indices`, one as `ColumnIds`; `path` is the offsets' file."""
     where = str(path) if path.name == INDPTR else f"{path}: indptr"
     if indptr.shape[0] == 0 or count not in (None, indptr.shape[0] - 1):
         expected = "one offset more than there are nodes" if count is None else f"{count + 1} offsets"

@@ -1,7 +1,7 @@
 """Format ``ogb``: node datasets of the Open Graph Benchmark as they are downloaded, unpacked once.
 
 Large ones (papers100M) have ``raw/data.npz`` and ``raw/node-label.npz``, small ones text (``raw/edge.csv.gz``...),
-those of several types (ogbn-mag) in a folder for each type and relation, which ``raw/triplet-list.csv.gz`` lists.
+datasets of several types (ogbn-mag) in a folder for each type and relation, which ``raw/triplet-list.csv.gz`` lists.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class _Archive:
 
 
 class _Texts:
-    """Texts of a folder; those of a type's nodes in ``node-feat/TYPE`` and the like, where there are several types."""
+    """Texts of a folder; texts of a type's nodes in ``node-feat/TYPE`` and the like, where there are several types."""
 
     def __init__(self, raw: Path, context: ImportContext, num_nodes: int = 2**62, node_type: str | None = None) -> None:
         self._context, self._raw, self._type, self.num_nodes = context, raw, node_type, num_nodes

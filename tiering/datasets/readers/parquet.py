@@ -1,4 +1,4 @@
-"""Format ``parquet``: edges as columns of one parquet file or of those of a directory by name, streamed by row group.
+"""Format ``parquet``: edges as columns of one parquet file or of a directory's files by name, streamed by row group.
 
 Cost: one pass, 16 bytes of temporary disk per edge (24 with weights); none where tasks read ranges of the files.
 """
@@ -38,7 +38,7 @@ _DAMAGES = (OSError, UnicodeDecodeError, MemoryError, OverflowError)
 
 
 def files_inside(path: Path) -> list[Path]:
-    """Return the files of a directory; where there are none, those of partitions (``key=value``) or of ``data``."""
+    """Return the files of a directory; where there are none, files of partitions (``key=value``) or of ``data``."""
     visible = [entry for entry in entries(path) if not entry.name.startswith((".", "_"))]
     files = [entry for entry in visible if entry.suffix.lower() in SUFFIXES and file_exists(entry, _WHAT)]
     inner = [entry for entry in visible if entry.is_dir() and ("=" in entry.name or entry.name == "data")]
@@ -139,7 +139,7 @@ def _describe(files: list[Path], context: ImportContext) -> tuple[dict[str, str]
 
 @dataclass(frozen=True)
 class ParquetColumn:
-    """A column of edges in files that every machine sees; tasks read ranges of it as of an array."""
+    """A column of edges in files that every machine sees; tasks read ranges of it as from an array."""
 
     files: tuple[str, ...]
     rows: tuple[int, ...]  # rows of each file

@@ -71,7 +71,7 @@ class _Table:
         self.codes.append(np.array([*codes, -1])[encoded.indices.fill_null(len(codes)).to_numpy()])
 
     def report(self, context: ImportContext) -> None:
-        """Warn of rows that lack a value; `InputError` if all rows lack an end."""
+        """Warn of rows with a missing value; `InputError` if an end is missing in all rows."""
         if self.lacking and "id" in self.spec.ends:
             context.warn(f"{self.where}: {self.lacking} rows lack a value of a feature: it is NaN")
         elif self.lacking:
@@ -256,7 +256,7 @@ class _Numbering:
         return order
 
     def find_ids(self, key: str, where: str, context: ImportContext) -> Ids:
-        """Return the ids of a column of edges; `InputError` on those that the table of nodes lacks."""
+        """Return the ids of a column of edges; `InputError` on ids that are missing in the table of nodes."""
         ranks = self.ranks[key]
         ids = ranks if self.ids is None else context.scratch.gather(self.ids, ranks)
         if (edge := first_wrong(ids, lambda part: part < 0)) is not None:
