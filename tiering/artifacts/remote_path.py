@@ -141,7 +141,7 @@ class RemotePath(PosixPath):
 
 
 def open_remote(url: str, cache: RemoteCache | None = None) -> RemotePath:
-    """Return the path of a URL, listed anew. Cost: a request per 1,000 files below it."""
+    """Return the path of a URL, after a new listing. Cost: a request per 1,000 files below it."""
     path = RemotePath(url.partition("?")[0])
     for inside in [known for known in list(_listings) if known.startswith(f"{path}/")]:
         _listings.pop(inside, None)
