@@ -104,12 +104,7 @@ ELLIPSES = re.compile(
 )
 """Plain English repeats the noun (or has 's) instead, and the field's verbs: compare with, start over, resume, omit."""
 DRAWS = re.compile(r"\b(re)?(draws?|drawn)\b(?! (with|without|by) matplotlib)", re.IGNORECASE)
-DRAWING = (
-    "cli/evaluate.py",
-    "tiering/evaluation/figures.py",
-    "tiering/pipeline/html_report.py",
-    "tiering/text/description.py",
-)
+DRAWING = ("cli/evaluate.py", "tiering/evaluation/figures.py", "tiering/pipeline/html_report.py")
 MOST_WORDS = 40  # of a sentence in a page
 
 
