@@ -176,27 +176,27 @@ class ImportOptions:
         _NO_VALUE, "IGB's label file, or the column of labels in tables of nodes.", "19|2K|[TYPE=]COLUMN",
         panel=_SHAPE, cli=str | None, parse=_per_type(_text))
     num_labelled: int | None = option(
-        None, "Only the first N nodes have labels.", "N", panel=_SHAPE, parse=_count,
+        None, "Number of labels, if only the first N nodes have labels.", "N", panel=_SHAPE, parse=_count,
         flags=("--num-labelled", "--num-labeled"))
     mean_features: PerType[str] = option(
-        _NO_VALUE, "Give a type the mean of its neighbors' features along a relation; in this order.",
+        _NO_VALUE, "Features of a type: the mean of its neighbors' features along a relation; in this order.",
         "TYPE=RELATION,..", panel=_SHAPE, cli=str | None, parse=_per_type(_text))
     relations: tuple[str, ...] = option(
         (), "Import only these relations (directory names, or source, name and destination).", "SRC:NAME:DST,..",
         panel=_SHAPE, cli=str | None,
         parse=_texts)
     split: str | tuple[float, float, float] | None = option(
-        None, "Make splits of these fractions of the labeled nodes, or by a rule.", "A,B,C|igb|mlperf|official",
+        None, "Create splits of these fractions of the labeled nodes, or by a rule.", "A,B,C|igb|mlperf|official",
         panel=_SHAPE, cli=str | None, parse=_split)
     split_seed: int = option(0, "Seed of --split.", "N", panel=_SHAPE, parse=_count)
     random_features: PerType[int] = option(
-        _NO_VALUE, "Make features of D random values, where there are none.", "D|TYPE=D,..", panel=_RANDOM,
+        _NO_VALUE, "Create D random features per node, where there are none.", "D|TYPE=D,..", panel=_RANDOM,
         cli=str | None, parse=_per_type(lambda value, what: _count(value, what, 1)))
     random_labels: PerType[int] = option(
-        _NO_VALUE, "Make random labels of K classes.", "K|TYPE=K,..", panel=_RANDOM, cli=str | None,
+        _NO_VALUE, "Create random labels of K classes.", "K|TYPE=K,..", panel=_RANDOM, cli=str | None,
         parse=_per_type(lambda value, what: _count(value, what, 1)))
     random_train: PerType[float] = option(
-        _NO_VALUE, "Make a random train split of this percentage of the nodes.", "1%|TYPE=1%,..", panel=_RANDOM,
+        _NO_VALUE, "Create a random train split of this percentage of the nodes.", "1%|TYPE=1%,..", panel=_RANDOM,
         cli=str | None, parse=_per_type(_percent))
     seed: int = option(0, "Seed of random features, labels and splits.", "N", panel=_RANDOM, parse=_count)
     src_column: str | None = option(None, "Column of the edges' sources.", "NAME|INDEX", panel=_TABLE, parse=_text)
@@ -205,7 +205,7 @@ class ImportOptions:
     delimiter: str | None = option(
         None, "Delimiter of text. Default: detected.", "CHAR", panel=_TABLE, parse=_character("tab", "space"))
     header: bool | None = option(
-        None, "Whether text has a header line. Default: detected.", panel=_TABLE, flags=("--header/--no-header",))
+        None, "Text has a header line, or has none. Default: detected.", panel=_TABLE, flags=("--header/--no-header",))
     string_ids: bool = option(False, "Read ids in text as names.", panel=_TABLE)
     quoted_newlines: bool = option(False, "Allow line breaks in quoted text.", panel=_TABLE)
     comment: str | None = option(
@@ -229,7 +229,7 @@ class ImportOptions:
         _NO_VALUE, "Column of the splits of nodes: train, val (or valid, validation), test, or nothing.",
         "[TYPE=]NAME|INDEX", panel=_TYPED, cli=str | None, parse=_per_type(_text))
     type_column: str | None = option(
-        None, "Column of the edges' types: each of its values is a relation.", "NAME|INDEX", panel=_TYPED, parse=_text)
+        None, "Column of edge types; each of its values becomes a relation.", "NAME|INDEX", panel=_TYPED, parse=_text)
     edge_data: tuple[str, ...] = option(
         (), "Columns of numbers or times (as seconds since 1970) that are kept as edge data.", "NAME,NAME,..",
         panel=_TYPED, cli=str | None, parse=_texts)
@@ -239,18 +239,18 @@ class ImportOptions:
     time_sorted: bool = option(
         False, "Each node's in-edges are in order of time already; the import checks this.", panel=_TYPED)
     unknown_ids: str = option(
-        "error", "Edges with a node that is missing in its table; add: add the node, with features 0.", "error|add",
+        "error", "Refuse edges whose node is missing in its table, or add the node with features 0.", "error|add",
         panel=_TYPED, parse=choice("error", "add"))
     no_label: tuple[str, ...] = option(
         (), "Values in the label column that mean no label.", "VALUE,..", panel=_TYPED, cli=str | None,
         parse=_texts)
     self_loops: str = option(
-        "keep", "Keep, remove or add self loops; add: where a node has none.", "keep|remove|add", panel=_CHANGE,
+        "keep", "Keep self loops, remove them, or add one where a node has none.", "keep|remove|add", panel=_CHANGE,
         parse=choice("keep", "remove", "add"))
     reverse_edges: bool = option(
         False, "Add the reverse of each edge; between two types, as relation rev_NAME.", panel=_CHANGE,
         flags=("--reverse-edges", "--add-reverse"))
-    deduplicate: bool = option(False, "Keep the first of equal edges.", panel=_CHANGE)
+    deduplicate: bool = option(False, "Remove duplicate edges; keep the first.", panel=_CHANGE)
     cache: str | os.PathLike[str] | None = option(
         None, "Directory of copies of remote files that cannot be read in place; later imports use them again.", "DIR",
         panel=_REMOTE, cli=str | None)
