@@ -84,8 +84,8 @@ def test_through_the_command_line(tiering_cli, tmp_path, request, kind, mode):
     asked = (*asked, "--adjacency-cache", mode, "--scores", chain.scores)
     dry = tiering_cli(*asked, "--dry-run").ok().out
     said = tiering_cli(*asked).ok().out
-    assert f"GPU memory: 80 KiB, split {mode}" in said
-    assert "Adjacency lists on the GPU" in said and "saves per epoch" in said
+    assert f"GPU memory: 80 KiB, split: {mode}" in said
+    assert "Adjacency lists on the GPU" in said and "time saved per epoch" in said
     tiering_cli("check", out, "--full").ok()
     layout, scores = Layout.open(out), Scores.open(chain.scores)
     check_lists(layout, scores)

@@ -16,6 +16,12 @@ _ENDS = {  # format -> which values are the ends of an edge, where no columns ar
     "csr": "indices hold the destinations of each node's out-edges",
     "graphbolt": "edges hold source, destination",
 }
+_STEPS = {
+    "add reverse edges": ("added", "reversed edges"),
+    "add self loops": ("added", "self loops"),
+    "deduplicate": ("removed", "duplicate edges"),
+    "remove self loops": ("removed", "self loops"),
+}
 _ROLES = {"src": "source", "dst": "destination"}
 _SHOWN = 8
 
@@ -76,7 +82,11 @@ def _columns(columns: Mapping[str, Any]) -> str:
 
 def _changes(changes: Mapping[str, Any]) -> Iterable[str]:
     for step in changes.get("changes", []):
-        yield f"{step['step']} of {step['relation']}: {step['edges_before']} edges became {step['edges_after']}"
+        verb, edges = _STEPS.get(step["step"], (step["step"], "edges"))
+        before, after = step["edges_before"], step["edges_after"]
+        is_new = edges == "reversed edges" and before == 0
+        what = f"added relation {step['relation']}:" if is_new else f"{step['relation']}: {verb}"
+        yield f"{what} {abs(after - before):,} {edges}"
     if "names" in changes:
         yield f"{changes['names']['nodes']} names numbered in ascending order"
     if "compact_ids" in changes:

@@ -45,7 +45,7 @@ def _gpu_memory(summary: Mapping[str, Any]) -> list[Part]:
         reads = (format_count(round(expected["reads"])), format_share(expected["served"], expected["reads"]))
         times = (format_small_seconds(expected["saved"]), format_small_seconds(expected["seconds"]))
         rows.append((what, format_bytes(split[size]), *reads, *times))
-    columns = ("data", "GPU memory", "reads per epoch", "reads from the GPU", "saves per epoch", "time without it")
+    columns = ("data", "GPU memory", "reads per epoch", "served by the GPU", "time saved per epoch", "time without it")
     title = f"GPU memory: {format_bytes(split['budget_bytes'])}, split: {split['mode']}"
     lists = []
     for key, e in summary["adjacency"].items():
