@@ -83,7 +83,7 @@ def test_facts_are_not_repeated_for_artifacts_made_of_a_graph(tmp_path: Path, ti
     tiering_cli("import", source, "--out", tmp_path / "g").ok()
     tiering_cli("score", tmp_path / "g", "--method", "degree", "--out", tmp_path / "s").ok()
     ranked = tiering_cli("reorder", tmp_path / "g", "--scores", tmp_path / "s", "--out", tmp_path / "r").ok()
-    assert "ranks of an order" in ranked.out and "edge_index holds" not in ranked.out
+    assert "ids are ranks" in ranked.out and "edge_index holds" not in ranked.out
 
 
 def test_a_kind_of_note_is_printed_once(tmp_path: Path, tiering_cli: Any) -> None:

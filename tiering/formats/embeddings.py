@@ -194,4 +194,4 @@ class Embeddings(Artifact):
             )
             for name, e in summary["node_types"].items()
         ]
-        return [Table("Embeddings by rank", ("type", "rows", "values", "bytes"), rows)]
+        return [Table("Embeddings by rank", ("type", "rows", "values per row", "bytes"), rows)]

@@ -363,7 +363,7 @@ class Graph(Artifact):
         ]
         inputs = summary["provenance"].get("inputs", {})
         read = {} if summary["reordered"] else describe_import(summary, inputs)  # once, not after each later stage
-        ids = "ranks of an order" if summary["reordered"] else "original ids"
+        ids = "ids are ranks" if summary["reordered"] else "ids of the source"
         return [
             *([Fields(read, "Import")] if read else []),
             Table(f"Nodes ({ids})", ("type", "nodes", "classes", "splits", "features"), nodes),

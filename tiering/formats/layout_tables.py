@@ -12,7 +12,7 @@ from tiering.text.units import format_bytes, format_count, format_share, format_
 
 def tier_tables(summary: Mapping[str, Any]) -> list[Part]:
     """Return tables of the rows of each tier and of the codecs that store them, and the shares of a GPU's memory."""
-    rows, coded, fields = [], [], {f"ssd image {k}": image for k, image in enumerate(summary["images"])}
+    rows, coded, fields = [], [], {f"stripe file {k}": image for k, image in enumerate(summary["images"])}
     for node_type, entry in {**summary["node_types"], **summary.get("edge_tables", {})}.items():
         for tier, part in ((tier, part) for tier, part in entry["tiers"].items() if part["rows"]):
             first, last = map(format_count, part["ranks"])
