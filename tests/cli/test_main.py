@@ -259,7 +259,7 @@ def test_words_of_options_are_taken_in_any_case(tiering_cli, chain):
 def test_ids_beyond_the_nodes_say_what_counted_these(tiering_cli, tiny_dataset, tmp_path):
     np.save(tiny_dataset / "train_idx.npy", [3, 250])
     tiering_cli("import", tiny_dataset, "--out", tmp_path / "g").refused(
-        "found 250", "40 nodes as", "node_feat.npy says"
+        "found 250", "40 nodes, as", "node_feat.npy says"
     )
     np.save(tiny_dataset / "edge_index.npy", [[0, 250], [1, 2]])
-    tiering_cli("import", tiny_dataset, "--out", tmp_path / "g").refused("250", "40 nodes as", "node_feat.npy says")
+    tiering_cli("import", tiny_dataset, "--out", tmp_path / "g").refused("250", "40 nodes, as", "node_feat.npy says")
