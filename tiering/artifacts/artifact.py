@@ -72,7 +72,7 @@ class Artifact(Described):
     def open(cls: type[Self], path: str | os.PathLike[str], *, outside: bool = True) -> Self:
         """Open the artifact at `path`, checked at level ``header``. Cost: reads the manifest, opens each file.
 
-        `outside`: files outside the artifact must be there; else one that is missing is an error of who reads it.
+        `outside`: files outside the artifact must exist; else a missing file is an error when it is read.
         """
         for pause in (0.0, 0.02, 0.1):  # a part may be of another version than what was read before
             time.sleep(pause)
@@ -274,7 +274,7 @@ class Artifact(Described):
         }
 
     def describe(self) -> list[Part]:
-        """Describe the artifact to people: its path, what made it, its content."""
+        """Describe the artifact: its path, the command that wrote it, its content."""
         summary = self.summary()
         provenance = summary["provenance"]
         made = [str(provenance[key]) for key in ("stage", "package") if provenance.get(key)]

@@ -68,7 +68,7 @@ class Codec:
         return cls(len(columns.low))
 
     def rows(self, dtype: str = "float32") -> native.RowCodec:
-        """Return the core's codec that delivers rows as `dtype`; refuse one that cannot hold them."""
+        """Return the core's codec that delivers rows as `dtype`; refuse a dtype that cannot represent them."""
         if dtype not in DELIVERED:
             raise InputError(f"dtype: {self.name} rows are delivered as {', '.join(DELIVERED)}, found {dtype!r}")
         if dtype == "float16" and self.largest is not None and self.largest > LARGEST_HALF:

@@ -1,4 +1,4 @@
-"""The embeddings artifact: a row for each node by rank, as inference made it. See ``data_specs/embeddings.md``."""
+"""The embeddings artifact: a row for each node by rank, written by inference. See ``data_specs/embeddings.md``."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class RowsEntry:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a row, which follow each other without gaps."""
+        """Bytes of a row; rows follow each other without gaps."""
         return stored_bytes(self.dim, self.dtype, self.codec)
 
     @property
     def end(self) -> int:
-        """First byte behind the rows, rounded up to pages."""
+        """First byte after the rows, rounded up to pages."""
         return self.offset + -(-self.rows * self.row_bytes // PAGE_BYTES) * PAGE_BYTES
 
     @property
@@ -81,7 +81,7 @@ class Embeddings(Artifact):
         return RowsEntry(**self.manifest.body["node_types"][self._resolve_type(node_type)])
 
     def nodes(self, node_type: str | None = None) -> npt.NDArray[np.int64] | None:
-        """Return the ranks of the rows, rising; ``None``: all nodes have one."""
+        """Return the ranks of the rows, ascending; ``None``: every node has a row."""
         name = f"nodes/{self._resolve_type(node_type)}"
         return self.manifest.array(name) if name in self.manifest.files else None
 

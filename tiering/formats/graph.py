@@ -77,7 +77,7 @@ class Graph(Artifact):
         return int(self.manifest.body["relations"][index]["num_edges"])
 
     def relation(self, relation: Relation | str | None = None) -> Relation:
-        """Return the relation ``"src:name:dst"``, of a name or both types if that is unique; ``None``: the only one."""
+        """Return the relation of a key ``"src:name:dst"``, a unique name or pair of types; ``None``: the only one."""
         return find_relation(self.path, self.relations, relation)
 
     def csc(self, relation: Relation | str | None = None) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
@@ -151,18 +151,18 @@ class Graph(Artifact):
     def labels(self, node_type: str | None = None) -> np.ndarray[Any, Any] | None:
         """Return the class of each node, int64 with -1 for none; ``None`` if the type has no labels.
 
-        Labels that are no classes, numbers of shape (nodes,) or (nodes, C), are as the source had them.
+        Labels that are not classes, numbers of shape (nodes,) or (nodes, C), stay as in the source.
         """
         node_type = self._resolve_type(node_type)
         name = LABEL_VALUES if self.has_label_values(node_type) else "label"
         return None if self.num_classes(node_type) is None else self.manifest.array(f"nodes/{node_type}/{name}")
 
     def has_label_values(self, node_type: str) -> bool:
-        """Return whether a type has labels that are no classes."""
+        """Return whether a type has labels that are not classes."""
         return f"nodes/{node_type}/{LABEL_VALUES}" in self.manifest.files
 
     def num_classes(self, node_type: str | None = None) -> int | None:
-        """Return the number of classes, or of columns of labels that are none; ``None`` without labels."""
+        """Return the number of classes, or of label columns that are not classes; ``None`` without labels."""
         node_type = self._resolve_type(node_type)
         if self.has_label_values(node_type):
             return int((*self.manifest.files[f"nodes/{node_type}/{LABEL_VALUES}"].shape, 1)[1])
@@ -212,7 +212,7 @@ class Graph(Artifact):
         return self._ordered().new_to_old(node_type)
 
     def old_to_new(self, node_type: str | None = None) -> np.ndarray[Any, Any]:
-        """Return the node of a reordered graph for each original id."""
+        """Return the node id in a reordered graph for each original id."""
         return self._ordered().old_to_new(node_type)
 
     def names(self, node_type: str | None = None) -> NodeNames | NodeNumbers | None:

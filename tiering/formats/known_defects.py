@@ -1,4 +1,4 @@
-"""Defects of earlier versions: a note about each artifact that one of them may have written wrong, by its record."""
+"""Defects of earlier versions: a note about each artifact that may be wrong by its record."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ class TypeLayout:
     def cut(self, ends: Sequence[int], unit_bytes: int) -> TypeLayout:
         """Return the same rows with other ends of the gpu, peer and cpu tiers, the last at or after its end on disk.
 
-        Rows that leave the ssd tier do so by whole units of the stripe files: ends inside a unit move to its begin.
+        Rows leave the ssd tier in whole units of the stripe files: an end inside a unit moves to the unit's start.
         """
         begin, last, place = self.ranges["ssd"][0], ends[-1], self.ssd_rows
         if last == self.num_nodes:
@@ -242,7 +242,7 @@ class Layout(Artifact):
         return self._codecs.get(table)
 
     def adjacency_prefix(self, relation: Relation | str | None = None) -> AdjacencyPrefix:
-        """Return the adjacency lists of a relation (as in `Graph.relation`) that lie in the gpu tier."""
+        """Return the adjacency lists of a relation (see `Graph.relation`) in the gpu tier."""
         key = relation_key(self.graph.relation(relation))
         entry = self.manifest.body.get("adjacency", {}).get(key)
         return AdjacencyPrefix(0, 0, 0) if entry is None else AdjacencyPrefix(**entry)
@@ -252,7 +252,7 @@ class Layout(Artifact):
         return Path(self.manifest.place(tier_file(node_type, tier, peer, self.num_peers)))
 
     def verify_tiers(self, node_type: str) -> None:
-        """Read the files of a type's memory tiers, and raise `FormatError` if one is not what was written."""
+        """Read the files of a type's memory tiers, and raise `FormatError` if one differs from what was written."""
         for name in self.manifest.files:
             if name.startswith(tier_file(node_type, "")):
                 self.manifest.verifier(name).finalize()

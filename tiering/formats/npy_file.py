@@ -1,4 +1,4 @@
-"""Numpy files, opened with distrust: header parsed without pickle, length of the data checked, then mapped."""
+"""Numpy files, opened safely: header parsed without pickle, length of the data checked, then mapped."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def _guess(start: bytes, size: int) -> str:
     if start[:1] == b"\x80":
         return "this looks like a Python pickle, which is never loaded"
     guesses = [f"{size // item} x {name}" for name, item in (("float32", 4), ("int64", 8)) if size % item == 0]
-    return "a raw file? It would hold " + " or ".join(guesses) if guesses else "damaged?"
+    return "raw data would be " + " or ".join(guesses) if guesses else "damaged?"
 
 
 def refuse_archive(path: Path, start: bytes) -> None:

@@ -33,7 +33,7 @@ class Order(Artifact):
         return self._map(node_type, "score")
 
     def first(self, node_type: str | None = None) -> int:
-        """Return the number of pinned nodes: ranks, from 0 on, that the user has put first whatever their scores."""
+        """Return the number of pinned nodes: ranks from 0 on that the user put first, whatever their scores."""
         return int(self.manifest.body.get(FIRST, {}).get(self._resolve_type(node_type), 0))
 
     def _map(self, node_type: str | None, name: str) -> np.ndarray[Any, Any]:

@@ -49,12 +49,12 @@ class Scores(Artifact):
         return [(name[1], name[2], name[3]) for name in names if name]
 
     def train_nodes(self) -> dict[str, np.ndarray[Any, Any]]:
-        """Return the training nodes that no split of the graph has, by type: original ids, int64."""
+        """Return the training nodes that are in no split of the graph, by type: original ids, int64."""
         names = {node_type: f"nodes/{node_type}/split-train" for node_type in self.node_types}
         return {t: self.manifest.array(name) for t, name in names.items() if name in self.manifest.files}
 
     def counted_epochs(self, seed: int) -> range | None:
-        """Return the epochs of the run with `seed` whose accesses the scores have counted, if they have any."""
+        """Return the epochs of the run with `seed` whose accesses the scores count, if there are any."""
         provenance = self.manifest.provenance
         options = provenance.get("options", {})
         first, epochs = options.get("first_epoch"), options.get("epochs")
