@@ -179,7 +179,7 @@ class Artifact(Described):
         """
         if is_url(path):
             if level == "full":
-                raise InputError("full: files of an object store are compared while `tiering copy` copies them")
+                raise InputError("full: files of an object store are compared while they are copied: `tiering copy`")
             level = "header"
         try:
             try:
