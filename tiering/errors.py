@@ -1,6 +1,6 @@
 """The errors users see, and values as their messages quote them. One root; leaves also inherit a builtin error.
 
-A message says which thing (path or argument), what was expected, what was found, and what to do next. It is written
+A message says what is wrong with which path or argument, what was found, and what to do next. It is written
 with options as the command line spells them; callers from Python read ``memory="8GiB"`` in place of --memory 8GiB.
 """
 
@@ -120,7 +120,7 @@ def spell_options(text: str, section: str = "", keys: Collection[str] = ()) -> s
 
 
 def name_flags(text: str) -> str:
-    """Return a message that begins with a keyword of the command that runs, with its flag in place of it."""
+    """Return a message with the flag instead of the keyword that it begins with, for the command that runs."""
     head, colon, rest = text.partition(":")
     return f"{(flags or {}).get(head.replace(' ', '_'), head)}{colon}{rest}"
 

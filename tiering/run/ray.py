@@ -210,7 +210,7 @@ class RayExecutor:
             why = "its process was killed or crashed; the machine's kernel log and Ray's logs may tell why"
         else:
             words = (str(error).strip().splitlines() or [""])[-1]
-            why = f"Ray gave it up ({type(error).__name__}: {words}); see Ray's logs on that machine"
+            why = f"Ray ended it ({type(error).__name__}: {words}); see Ray's logs on that machine"
         where = tried.where or "a worker that had not started"
         return LostWorkerError(f"task {tried.call.index} of {tried.call.step.name} on {where}: {why}")
 
@@ -246,7 +246,7 @@ class RayExecutor:
         quiet = time.monotonic() - self._quiet_since >= SILENT_SECONDS and self._attempts and not self._logged
         if quiet and not any(tried.where for tried in self._attempts.values()):
             self._logged = True
-            note(f"note: no task has started for {SILENT_SECONDS:.0f} s: machines are busy or start; see `ray status`")
+            note(f"note: no task started for {SILENT_SECONDS:.0f} s: machines are busy or starting; see `ray status`")
 
     def _machines(self) -> list[Any]:
         """Return the machines that take attempts, asked every few seconds; the head often takes none."""
