@@ -71,7 +71,7 @@ def test_parquet_by_the_command(tmp_path, monkeypatch, tiering_cli):
     np.testing.assert_array_equal(np.load(npy), embeddings.gather_numpy(np.arange(60), original=True))
     for options, words in (
         (("--format", "csv"), "format: expected npy or parquet, found 'csv'"),
-        (("--format", "parquet", "--original-order"), "leave it out"),
+        (("--format", "parquet", "--original-order"), "omit it"),
     ):
         tiering_cli("export", tmp_path / "e", *options, "--out", tmp_path / "r").refused(words)
     refused = tiering_cli("export", layout.path, "--format", "parquet", "--out", tmp_path / "r")
