@@ -118,8 +118,8 @@ def test_messages_repeat_nouns_and_have_the_verbs_of_the_field(nodes: list[tuple
     """Docstrings of private functions are exempt, and benchmarks."""
     sources = [(path, node) for path, node in nodes if path.startswith(("tiering/", "cli/"))]
     private = {(p, line) for p, node in sources if re.match("_[^_]", name_of(node)) for line, _ in texts_of(node)}
-    texts = [(p, node.lineno, node.value) for p, node in sources if isinstance(node, ast.Constant)]
-    texts = [(p, n, text) for p, n, text in texts if isinstance(text, str) and len(text.split()) >= 3]
+    texts = [(p, node.lineno, str(node.value)) for p, node in sources if isinstance(node, ast.Constant)]
+    texts = [(path, line, text) for path, line, text in texts if len(text.split()) >= 3]
     assert len(texts) > 4000
     assert [
         f"{path}:{line}: {phrase}"
