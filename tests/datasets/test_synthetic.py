@@ -133,7 +133,7 @@ def test_existing_output(tmp_path: Path) -> None:
     assert digests(tmp_path / "g") != before
     shutil.rmtree(tmp_path / "g" / "processed")
     (tmp_path / "g" / "thesis.tex").write_text("years of work")
-    with pytest.raises(ExistsError, match=r"holds .*thesis\.tex, which tiering did not write"):
+    with pytest.raises(ExistsError, match=r"has .*thesis\.tex, which tiering did not write"):
         generate_dataset(tmp_path / "g", seed=1, force=True, **options)
     assert (tmp_path / "g" / "thesis.tex").exists()
 
