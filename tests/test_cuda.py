@@ -90,7 +90,7 @@ def test_a_gpu_is_described():
 def test_a_driver_that_is_too_old():
     reason, status, _ = ask(TIERING_SIMULATED_DRIVER="old")
     assert reason == status
-    assert reason.startswith("the driver serves CUDA up to 11.4, and this build needs 13.0: update the driver")
+    assert reason.startswith("the driver supports CUDA up to 11.4, but the build needs 13.0: update the driver")
 
 
 def test_no_gpu():
@@ -117,7 +117,7 @@ def test_a_gpu_that_the_build_has_no_kernels_for(monkeypatch):
     monkeypatch.setattr(cuda, "_found", module)
     cuda.require_device(0)
     monkeypatch.setattr(module, "architectures", "80-real")
-    message = "simulated device has compute capability 9.0, and the kernels .* are for 80-real; .*ARCHITECTURES=90 "
+    message = "simulated device has compute capability 9.0, but the kernels .* are for 80-real; .*ARCHITECTURES=90 "
     with pytest.raises(CapabilityError, match=message):
         cuda.require_device(0)
 
@@ -128,14 +128,14 @@ def test_a_driver_serves_all_of_its_major_version(monkeypatch, served, enough):
     monkeypatch.setattr(cuda, "_cuda", module, raising=False)
     monkeypatch.setattr(cuda, "_found", module)
     monkeypatch.setattr(module, "versions", lambda: (served, 13_010))
-    expected = "" if enough else "the driver serves CUDA up to 12.9, and this build needs 13.0"
+    expected = "" if enough else "the driver supports CUDA up to 12.9, but the build needs 13.0"
     assert cuda.unavailable().startswith(expected) and bool(cuda.unavailable()) != enough
 
 
 def test_a_build_without_cuda(monkeypatch):
     monkeypatch.setattr(cuda, "_found", None)
     monkeypatch.setattr(cuda, "_missing", "No module named 'tiering._cuda'")
-    with pytest.raises(CapabilityError, match="this build has no CUDA part, because no nvcc or no GPU was found"):
+    with pytest.raises(CapabilityError, match="this build has no CUDA part, because nvcc or a GPU was missing"):
         cuda.require_device(0)
     assert cuda.list_architectures() == ""
     with pytest.raises(AttributeError, match="RowTable"):
@@ -148,7 +148,7 @@ def test_errors_of_the_runtime(monkeypatch):
     module = pytest.importorskip("tiering._cuda_simulated")
     monkeypatch.setattr(cuda, "_cuda", module, raising=False)
     monkeypatch.setattr(cuda, "_found", module)
-    message = r"^tier: memory of the GPU: out of memory .*1 TiB wanted; .* are free; shrink$"
+    message = r"^tier: memory of the GPU: out of memory .*1 TiB needed; .* are free; shrink$"
     with pytest.raises(BudgetError, match=message), cuda.device_errors("tier", "shrink"):
         module.DeviceMemory(0, 1 << 40)
     message = r"^peer: opening the memory of a peer: .*\(cudaError"

@@ -95,3 +95,63 @@ def test_american_spelling(repository: Path) -> None:
         for number, line in enumerate(path.read_text().splitlines(), 1)
         for found in BRITISH.finditer(KEPT.sub("", line))
     ] == []
+
+
+ELLIPSES = re.compile(
+    r"\b(that of|those of|as of|of such|the same of|(hold|held|holds) against|anew|(go|goes|going|went) on"
+    r"|leaves? (it|them|this|these) out)\b",
+    re.IGNORECASE,
+)
+"""Plain English repeats the noun (or has 's) instead, and the field's verbs: compare with, start over, resume, omit."""
+DRAWS = re.compile(r"\b(re)?(draws?|drawn)\b(?! (with|without|by) matplotlib)", re.IGNORECASE)
+DRAWING = ("cli/evaluate.py", "tiering/evaluation/figures.py", "tiering/pipeline/html_report.py")
+MOST_WORDS = 40  # of a sentence in a page
+
+
+def phrases_of(text: str, *patterns: re.Pattern[str]) -> list[str]:
+    """Return the phrases of a text that patterns match, outside code in backquotes."""
+    plain = re.sub(r"\s+", " ", re.sub(r"(`+).*?\1", "CODE", text, flags=re.DOTALL))
+    return [found.group() for pattern in patterns for found in pattern.finditer(plain)]
+
+
+def test_messages_repeat_nouns_and_have_the_verbs_of_the_field(nodes: list[tuple[str, ast.AST]]) -> None:
+    """Docstrings of private functions are exempt, and benchmarks."""
+    sources = [(path, node) for path, node in nodes if path.startswith(("tiering/", "cli/"))]
+    private = {(p, line) for p, node in sources if re.match("_[^_]", name_of(node)) for line, _ in texts_of(node)}
+    texts = [(p, node.lineno, str(node.value)) for p, node in sources if isinstance(node, ast.Constant)]
+    texts = [(path, line, text) for path, line, text in texts if len(text.split()) >= 3]
+    assert len(texts) > 4000
+    assert [
+        f"{path}:{line}: {phrase}"
+        for path, line, text in texts
+        if (path, line) not in private
+        for phrase in phrases_of(text, ELLIPSES, *(() if path.startswith(DRAWING) else (DRAWS,)))
+    ] == []
+
+
+def sentences_of(page: str) -> Iterator[tuple[int, str]]:
+    """Yield line and text of the sentences of a page outside code, and of its table rows and headings."""
+    code = re.compile(r"^( *)(```|~~~).*?^ *\2|<!--.*?-->", re.MULTILINE | re.DOTALL)
+    page = code.sub(lambda match: "\n" * match[0].count("\n"), page)
+    start, words = 1, ""
+    for number, line in enumerate([*page.splitlines(), ""], 1):
+        text = re.sub(r"^(> ?)+", "", line.strip())
+        item, other = re.match(r"([-*+]|\d+\.) ", text), re.match(r"[|#!<]|---", text)
+        if not text or item or other:
+            yield from ((start, sentence) for sentence in re.split(r"(?<=[.!?;])[)*_\"]*\s+", words) if sentence)
+            start, words = number, ""
+        if other:
+            yield number, text
+        elif words or not line.startswith("    "):  # else indented code
+            words = f"{words} {text[item.end() :] if item else text}".strip()
+
+
+def test_pages_repeat_nouns_and_have_short_sentences(repository: Path) -> None:
+    pages = [*(repository / "docs").rglob("*.md"), *(repository / "data_specs").glob("*.md")]
+    pages += [repository / "README.md", repository / "CONTRIBUTING.md"]
+    texts = [(str(page.relative_to(repository)), page.read_text()) for page in pages]
+    sentences = [(page, *sentence) for page, text in texts for sentence in sentences_of(text)]
+    assert len(sentences) > 1000
+    found = [f"{p}:{n}: {phrase}" for p, n, text in sentences for phrase in phrases_of(text, ELLIPSES, DRAWS)]
+    long = [(page, line, text) for page, line, text in sentences if text[0] != "|" and len(text.split()) > MOST_WORDS]
+    assert found + [f"{page}:{line}: {len(text.split())} words: {text[:60]}" for page, line, text in long] == []

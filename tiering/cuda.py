@@ -40,7 +40,7 @@ def unavailable() -> str:
     if _found is None:
         if "_cuda" in _missing and "No module" in _missing:
             return (
-                "this build has no CUDA part, because no nvcc or no GPU was found when it was built; put nvcc on PATH "
+                "this build has no CUDA part, because nvcc or a GPU was missing when it was built; put nvcc on PATH "
                 "and install again (`pip install -C cmake.define.TIERING_CUDA=ON .` in the source directory)"
             )
         return f"the CUDA part cannot be loaded: {_missing}"
@@ -48,11 +48,11 @@ def unavailable() -> str:
         served, built = _cuda.versions()
         if served and served // 1000 < built // 1000:  # a driver serves all of its major version
             return (
-                f"the driver serves CUDA up to {_version(served)}, and this build needs {built // 1000}.0: update the "
+                f"the driver supports CUDA up to {_version(served)}, but the build needs {built // 1000}.0: update the "
                 "driver, or build with an older CUDA toolkit"
             )
         if not served:
-            return "no NVIDIA driver is installed, or it does not answer (`nvidia-smi` says more)"
+            return "no NVIDIA driver is installed, or it does not respond (see `nvidia-smi`)"
         return "" if _cuda.count_devices() else "there is no NVIDIA GPU"
     except _cuda.CudaError as error:
         return f"no GPU can be used: {error}"
@@ -65,11 +65,11 @@ def require_device(device: int) -> None:
     count = _cuda.count_devices()
     if not 0 <= device < count:
         found = "1 GPU (number 0)" if count == 1 else f"{count} GPUs (numbers 0 to {count - 1})"
-        raise CapabilityError(f"device='cuda:{device}': there is no such GPU; this process sees {found}")
+        raise CapabilityError(f"device='cuda:{device}': this GPU does not exist; this process sees {found}")
     info = _cuda.device_info(device)
     if not serves(list_architectures(), info.capability):
         raise CapabilityError(
-            f"device='cuda:{device}': {info.name} has compute capability {info.capability}, and the kernels of this "
+            f"device='cuda:{device}': {info.name} has compute capability {info.capability}, but the kernels of this "
             f"build are for {list_architectures()}; build on the machine with that GPU, or with `pip install "
             "-C cmake.define.TIERING_CUDA=ON "
             f"-C cmake.define.CMAKE_CUDA_ARCHITECTURES={info.capability.replace('.', '')} .`"
@@ -143,7 +143,7 @@ def device_errors(what: str, advice: str = "") -> Iterator[None]:
         text, wanted, free = error.args
         known = f"; {format_bytes(free)} are free" if free >= 0 else ""
         then = f"; {advice}" if advice else ""
-        raise BudgetError(f"{what}: {text}: {format_bytes(wanted)} wanted{known}{then}") from None
+        raise BudgetError(f"{what}: {text}: {format_bytes(wanted)} needed{known}{then}") from None
     except _cuda.CudaError as error:
         raise DeviceError(f"{what}: {error}") from None
 

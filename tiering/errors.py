@@ -1,6 +1,6 @@
 """The errors users see, and values as their messages quote them. One root; leaves also inherit a builtin error.
 
-A message says which thing (path or argument), what was expected, what was found, and what to do next. It is written
+A message says what is wrong with which path or argument, what was found, and what to do next. It is written
 with options as the command line spells them; callers from Python read ``memory="8GiB"`` in place of --memory 8GiB.
 """
 
@@ -34,11 +34,11 @@ class TieringError(Exception):
 
 
 class InputError(TieringError, ValueError):
-    """An argument or the user's data does not fit (shape, dtype, id out of range, nonsense size)."""
+    """An argument or the user's data is invalid (shape, dtype, id out of range, impossible size)."""
 
 
 class MissingError(TieringError, FileNotFoundError):
-    """A file, artifact, split, node type or relation that was asked for does not exist."""
+    """A requested file, artifact, split, node type or relation does not exist."""
 
 
 class ExistsError(TieringError, FileExistsError):
@@ -73,16 +73,16 @@ class StorageError(TieringError, OSError):
     """
 
     def __str__(self) -> str:
-        remedy = "; raise the limit (`ulimit -Hn`) and run it again" if self.errno == errno.EMFILE else ""
+        remedy = "; raise the limit (`ulimit -Hn`) and run the command again" if self.errno == errno.EMFILE else ""
         return spell_options(f"{self.args[1] if len(self.args) > 1 else self.args[0]}{remedy}") + self.place
 
 
 class BudgetError(TieringError, MemoryError):
-    """The memory given is less than the work needs; the message says how much that is."""
+    """The memory is less than the work needs; the message says how much the work needs."""
 
 
 class CapabilityError(TieringError, RuntimeError):
-    """Something optional that was asked for is not available here (engine, GPU, an extra package)."""
+    """A requested optional feature is not available here (engine, GPU, an extra package)."""
 
 
 class DeviceError(TieringError, RuntimeError):
@@ -90,7 +90,7 @@ class DeviceError(TieringError, RuntimeError):
 
 
 class ModelError(TieringError, RuntimeError):
-    """A function of the caller failed, or what it returned does not fit; its cause is the error itself."""
+    """A function of the caller failed or returned a wrong result; its cause is the error itself."""
 
 
 class InternalError(TieringError, RuntimeError):
@@ -121,7 +121,7 @@ def spell_options(text: str, section: str = "", keys: Collection[str] = ()) -> s
 
 
 def name_flags(text: str) -> str:
-    """Return a message that begins with a keyword of the command that runs, with its flag in place of it."""
+    """Return a message with the flag instead of the keyword that it begins with, for the command that runs."""
     head, colon, rest = text.partition(":")
     return f"{(flags or {}).get(head.replace(' ', '_'), head)}{colon}{rest}"
 

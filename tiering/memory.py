@@ -55,7 +55,7 @@ class Budget:
         """Raise `BudgetError` unless `needed` more bytes are left; `what` names in the message what needs them."""
         if self.resident + self.allocated + needed <= self.limit:
             return
-        others = f"the {format_bytes(self.resident)} resident already"
+        others = f"the {format_bytes(self.resident)} already resident"
         if self.allocated > 0:
             others += f" and {format_bytes(self.allocated)} for other things"
         raise BudgetError(
@@ -88,16 +88,16 @@ def parse_memory(memory: str | int | Budget | None, resident: int | None = None)
     else:
         limit = resident + int(AUTO_SHARE * available_memory())
     if limit <= 0:
-        raise InputError(f"memory: expected more than nothing, such as 8GiB, 50% or auto, found {size.text!r}")
+        raise InputError(f"memory: expected more than 0, such as 8GiB, 50% or auto, found {size.text!r}")
     return Budget(limit, size.text, resident)
 
 
 def require_floor(command: str) -> None:
-    """Raise `BudgetError`, before they are loaded, if the modules of a command do not fit the available memory."""
+    """Raise `BudgetError`, before they are loaded, if a command's modules need more than the available memory."""
     needed, available = FLOORS.get(command, FLOOR), own_memory() + available_memory()
     if available < needed:
         raise BudgetError(
-            f"memory: {command}: expected at least {format_bytes(needed)}, which its modules and the interpreter take, "
+            f"memory: {command}: expected at least {format_bytes(needed)} for its modules and the interpreter, "
             f"found {format_bytes(available)}; raise the limit of the container (control group), or free memory"
         )
 
@@ -126,7 +126,7 @@ def proportional_memory() -> int:
 
 
 def total_memory() -> int:
-    """Return the memory this process may use: that of the machine, or less where a control group limits it."""
+    """Return the memory this process may use: the machine's, or less where a control group limits it."""
     return min([_machine("MemTotal"), *(limit for limit, _ in _groups())])
 
 

@@ -1,4 +1,4 @@
-"""The door to the C++ core: the only module that imports ``tiering._native``; its names are those of the core.
+"""The door to the C++ core: the only module that imports ``tiering._native``; it has the names of the core.
 
 They take and return numpy arrays, release the GIL, and raise `RefusedError` (a failed system call: ``OSError``) with
 the argument's name. Signatures: ``tiering/_native.pyi``, which the build makes; meaning: ``ext/include/tiering``.

@@ -39,7 +39,7 @@ def example(tmp_path):
     ("scores", "nodes/paper/feature", lambda v: v.__setitem__(1, np.nan), "structure", "node 1"),
     ("scores", "nodes/paper/feature", lambda v: v.__setitem__(2, -1), "structure", "negative"),
     ("scores", "relations/paper__cites__paper/adjacency", lambda v: v.__setitem__(1, -1), "structure", "at node 1"),
-    ("order", "nodes/paper/new_to_old", lambda v: v.__setitem__(0, 0), "structure", "lead back"),
+    ("order", "nodes/paper/new_to_old", lambda v: v.__setitem__(0, 0), "structure", "not the inverse"),
     ("order", "nodes/paper/new_to_old", lambda v: v.__setitem__(0, 9), "structure", "outside 0..3"),
     ("order", "nodes/paper/score", lambda v: v.__setitem__(3, 9.0), "structure", "increase"),
     ("graph", "nodes/paper/label", lambda v: v.__setitem__(0, 2), "structure", "label"),
@@ -98,7 +98,7 @@ def test_ranges_of_a_file_are_read_and_verified(tmp_path, monkeypatch):
     assert manifest.read(name, 3, 6).tolist() != values[3:6].tolist()  # a block is verified once by an open manifest
     manifest = open_manifest(tmp_path / "S", "scores")
     assert manifest.read(name, 0, 4).tolist() == values[:4].tolist()
-    with pytest.raises(FormatError, match="bytes 32 to 48 are not what was written"):
+    with pytest.raises(FormatError, match="bytes 32 to 48 differ from what was written"):
         manifest.read(name, 4, 5)
     os.truncate(file, 50)
     with pytest.raises(FormatError, match="expected 72 bytes, found 50"):

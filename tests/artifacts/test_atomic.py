@@ -85,7 +85,7 @@ def test_another_run_begins_anew(tmp_path, monkeypatch, capsys, identity, force,
     assert write_two(tmp_path / "S", identity=identity, force=force) == [False, False]
     assert [path.name for path in tmp_path.iterdir()] == ["S"]
     why = "other options or inputs" if version == __version__ else f"version {__version__} of tiering"
-    assert f"what an unfinished run with {why} has left is removed" in capsys.readouterr().err
+    assert f"removed the output of an unfinished run with {why}" in capsys.readouterr().err
 
 
 def test_a_changed_input_is_refused(tmp_path):

@@ -81,7 +81,7 @@ def test_a_small_file_from_memory_that_is_not_aligned(tmp_path, content, size):
 
 @pytest.mark.parametrize(("first", "begin", "end"), [(0, 0, 100), (3, 0, BLOCK), (4, 0, 1)])
 def test_only_whole_blocks(tmp_path, content, first, begin, end):
-    with FileWriter(tmp_path / "file", SIZE) as file, pytest.raises(InternalError, match="no whole blocks"):
+    with FileWriter(tmp_path / "file", SIZE) as file, pytest.raises(InternalError, match="not whole blocks"):
         file.write(first, content[begin:end])
 
 

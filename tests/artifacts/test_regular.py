@@ -36,8 +36,8 @@ def test_what_is_no_file(tmp_path):
         "socket": "found a socket; save",
         "device": "found a device; save",
         "folder": "found a directory; check",
-        "dead": "found a symbolic link to nowhere, which does not exist; put back",
-        "loop": "found a symbolic link in a circle; put back",
+        "dead": "found a symbolic link to nowhere, which does not exist; restore",
+        "loop": "found a symbolic link in a circle; restore",
     }
     for name, words in found.items():
         with pytest.raises(InputError, match=f"{name}: expected labels, a regular file, {words}"):
@@ -66,7 +66,7 @@ def test_what_may_not_be_read(nobody):
     (nobody / "closed").chmod(0)
     if os.geteuid() == 0:
         os.seteuid(65534)
-    with pytest.raises(InputError, match="secret: expected labels, a regular file, found one that may not be read"):
+    with pytest.raises(InputError, match="secret: expected labels, a regular file, found one without read permission"):
         file_exists(nobody / "secret", "labels")
     with pytest.raises(InputError, match="found: Permission denied"):
         file_exists(nobody / "closed" / "inside", "labels")

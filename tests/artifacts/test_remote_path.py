@@ -137,7 +137,7 @@ def test_a_cache_stays_within_its_size(tree: Path, s3: str, tmp_path: Path) -> N
     copy("inner/b.parquet", "inner/deep/c.npy")  # which its own import uses: not to be removed
     assert copies(folder) == ["b.parquet", "c.npy"]
     with pytest.raises(
-        InputError, match=r"c\.npy: has no room in a cache of 1 KiB: .* needs 1\.5 KiB of copies; .*1536"
+        InputError, match=r"c\.npy: the cache of 1 KiB is too small: .* needs 1\.5 KiB of copies; .*1536"
     ):
         copy("inner/b.parquet", "inner/deep/c.npy", limit=1024)
     assert (folder / "users-own").read_bytes() == CONTENT
@@ -161,7 +161,7 @@ def test_a_file_that_changes_while_it_is_copied(
 
 def test_a_bucket_that_is_not_there(s3: str) -> None:
     assert not open_remote(f"{s3}-other/tree").exists()
-    with pytest.raises(InputError, match="is no address of a file"):
+    with pytest.raises(InputError, match="is not the address of a file"):
         open_remote(f"{s3}/a//b")
     with pytest.raises(MissingError):
         open_remote(f"{s3}/a").open()

@@ -19,7 +19,7 @@ from tiering.formats.scores import Scores
 from tiering.graph.build import build_graph
 
 BLOCK = 4096
-NOTE = "blocks from an earlier run are damaged, and made again"
+NOTE = "blocks of an earlier run are damaged and are written again"
 STAGES = {
     "import": lambda folder, out: build_graph(
         toy_dataset(folder / "data", 9, min_nodes=100, max_nodes=120, featureless=0).dataset, out
@@ -105,7 +105,7 @@ def test_without_verification_it_is_taken_as_it_is(inputs, tmp_path):
     flip(next(path for path in left_in(tmp_path) if path.name == "feature"), 0)
     STAGES["score"](inputs, tmp_path / "out", verify=False)
     assert Scores.open(tmp_path / "out").problems("full")
-    with pytest.raises(FormatError, match="not what was written"):
+    with pytest.raises(FormatError, match="differ from what was written"):
         pipeline.reorder_graph(inputs / "graph", tmp_path / "out", tmp_path / "reordered")
 
 

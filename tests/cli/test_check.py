@@ -35,7 +35,7 @@ def flip_between_samples(file: Path) -> None:
 def test_features_known_by_samples(tiering_cli, tmp_path: Path, dataset: Path) -> None:
     tiering_cli("import", dataset, "--out", tmp_path / "graph").ok()
     shown = tiering_cli("check", tmp_path / "graph", "--full").ok().out
-    assert f"known by 64 samples alone, which were compared: {dataset}/node_feat.npy (read whole)" in shown
+    assert f"only 64 samples were compared of {dataset}/node_feat.npy (read whole)" in shown
     flip_between_samples(dataset / "node_feat.npy")
     assert "sound" in tiering_cli("check", tmp_path / "graph", "--full").ok().out
     flip(dataset / "node_feat.npy", 8000)
@@ -55,8 +55,8 @@ def test_features_with_checksums(tiering_cli, tmp_path: Path, dataset: Path, mon
     assert document["coverage"]["compared"] == document["coverage"]["known"] > NODES * DIM * 4
     flip_between_samples(dataset / "node_feat.npy")
     result = tiering_cli("check", tmp_path / "reordered", "--full")
-    assert result.code == 1 and "node_feat.npy: content changed: bytes 0 to 1048576 are not what was" in result.out
-    words = ("node_feat.npy: bytes 0 to 1048576 are not what was written", "--no-verify")
+    assert result.code == 1 and "node_feat.npy: content changed: bytes 0 to 1048576 differ from what was" in result.out
+    words = ("node_feat.npy: bytes 0 to 1048576 differ from what was written", "--no-verify")
     tiering_cli("layout", tmp_path / "reordered", "--out", tmp_path / "layout").refused(*words)
     tiering_cli("reorder", graph, "--scores", scores, "--out", tmp_path / "other", "--features").refused(*words)
     assert not (tmp_path / "layout").exists() and not (tmp_path / "other").exists()

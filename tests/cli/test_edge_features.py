@@ -266,7 +266,7 @@ def test_without_edge_features_in_the_tiers_attributes_come_from_the_graph(tieri
     path = lay_out(tiering_cli, tmp_path, "--edge-features", "none")
     with tiering.open(path) as layout:
         assert layout.edge_feature_relations == [] and layout.manifest.requires == ("units",)
-        with pytest.raises(MissingError, match="have no tiered features; relations that have: none"):
+        with pytest.raises(MissingError, match="have no tiered features; relations with them: none"):
             layout.edge_features()
         with pytest.raises(InputError, match="no edges have features in the tiers"):
             layout.loader(edge_features=True)

@@ -52,7 +52,7 @@ def test_nodes_put_first_lie_in_the_fastest_tiers(tiering_cli, scored, tmp_path)
     assert reordered.order.first() == 5
     np.testing.assert_array_equal(reordered.order.score(), values[reordered.new_to_old()])
     assert list(reordered.manifest.provenance["inputs"]) == ["first of node", "graph", "scores"]
-    assert "put first" in tiering_cli("info", tmp_path / "reordered/order").ok().out
+    assert "pinned nodes" in tiering_cli("info", tmp_path / "reordered/order").ok().out
 
     sizes = ("--gpu", 3 * 24, "--cpu", "10%", "--ssd", tmp_path / "ssd")
     layout = tiering_cli("layout", tmp_path / "reordered", *sizes, "--out", tmp_path / "layout").ok()
@@ -113,7 +113,7 @@ def test_beside_adjacency_lists_on_the_gpu(tiering_cli, chain, tmp_path):
     ([3, 40], ["expected original ids 0..39 of type 'node', found 40 at position 1"]),
     ([3, -1], ["found -1 at position 1"]),
     ([3, 5, 3], ["expected each node once, found 3 repeated"]),
-    (np.zeros(0, np.int64), ["expected node ids, found none"]),
+    (np.zeros(0, np.int64), ["the array has no node ids"]),
     ([0.5], ["expected whole numbers, found float64 (1,)"]), ([[1, 2], [3, 4]], ["node ids, one column"]),
 ])  # fmt: skip
 def test_nodes_that_cannot_come_first(tiering_cli, scored, tmp_path, ids, words):

@@ -238,7 +238,7 @@ def test_an_artifact_of_another_kind_is_called_what_it_is(tiering_cli, chain):
         f"reorder {chain}/graph --scores {chain}/graph",
         f"layout {chain}/reordered --scores {chain}/graph",
     ):
-        words = "expected a scores artifact, found a graph artifact; name the output of `tiering score`"
+        words = "expected a scores artifact, found a graph artifact; give the output of `tiering score`"
         tiering_cli(*command.split(), "--out", chain / "new").refused(words)
 
 
@@ -259,7 +259,7 @@ def test_words_of_options_are_taken_in_any_case(tiering_cli, chain):
 def test_ids_beyond_the_nodes_say_what_counted_these(tiering_cli, tiny_dataset, tmp_path):
     np.save(tiny_dataset / "train_idx.npy", [3, 250])
     tiering_cli("import", tiny_dataset, "--out", tmp_path / "g").refused(
-        "found 250", "40 nodes as", "node_feat.npy says"
+        "found 250", "40 nodes, as", "node_feat.npy says"
     )
     np.save(tiny_dataset / "edge_index.npy", [[0, 250], [1, 2]])
-    tiering_cli("import", tiny_dataset, "--out", tmp_path / "g").refused("250", "40 nodes as", "node_feat.npy says")
+    tiering_cli("import", tiny_dataset, "--out", tmp_path / "g").refused("250", "40 nodes, as", "node_feat.npy says")

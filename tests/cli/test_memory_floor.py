@@ -13,7 +13,7 @@ from tiering import memory
 from tiering.errors import BudgetError
 
 MIB = 1 << 20
-SAID = r"memory: {}: expected at least {} MiB, .* found (\d\d|2\d\.\d+) MiB; raise the limit of the container .*"
+SAID = r"memory: {}: expected at least {} MiB for .* found (\d\d|2\d\.\d+) MiB; raise the limit of the container .*"
 
 
 @pytest.mark.parametrize(

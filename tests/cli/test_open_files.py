@@ -58,10 +58,10 @@ def test_few_open_files(chain: Path, tmp_path: Path, name: str) -> None:
         assert out.exists() == (code == 0), f"{more} files: {errors}"
         if code:
             assert errors.count("\n") == 0, errors
-            assert "Too many open files; raise the limit (`ulimit -Hn`) and run it again" in errors
+            assert "Too many open files; raise the limit (`ulimit -Hn`) and run the command again" in errors
             said += errors
         codes.append(code)
     assert {0, 1} == set(codes)
     assert codes == sorted(codes, reverse=True)
     if name != "export":
-        assert "raise the limit (`ulimit -Hn`) and run it again" in said
+        assert "raise the limit (`ulimit -Hn`) and run the command again" in said

@@ -87,7 +87,9 @@ def test_types_with_features_must_be_named_others_need_not(tiering_cli, typed, t
         options.append(("--from", f"{node_type}={tmp_path / node_type}.npy"))
     out = ("--out", tmp_path / "scores")
     tiering_cli("score", typed, *options[0], *out).refused("found none of paper", "give --from paper=FILE")
-    tiering_cli("score", typed, "--from", tmp_path / "paper.npy", *out).refused("which node type", "author, paper")
+    tiering_cli("score", typed, "--from", tmp_path / "paper.npy", *out).refused(
+        "the node type is not clear", "author, paper"
+    )
     tiering_cli("score", typed, *options[0], *options[0], *out).refused("'author' is given twice")
     tiering_cli("score", typed, "--from", f"venue={tmp_path / 'paper.npy'}", *out).refused("TYPE=FILE", "found 'venue=")
     told = tiering_cli("score", typed, *options[0], *options[1], *out).ok()
@@ -181,7 +183,7 @@ def test_a_chain_takes_own_scores_and_notices_that_they_changed(tiering_cli, tin
         config.write_text(f'[dataset]\npath = "{tiny_dataset}"\n[score]\n{form}\n{layout}')
         stages = json.loads(tiering_cli("run", config, "--json").ok().out)["stages"]
         assert [stage["done"] for stage in stages] == [done] * 4
-    assert "is there already" in tiering_cli("run", config, "--dry-run").ok().out
+    assert "up to date" in tiering_cli("run", config, "--dry-run").ok().out
     np.save(tmp_path / "hotness.npy", hotness(seed=8))
     stages = json.loads(tiering_cli("run", config, "--json").ok().out)["stages"]
     assert [stage["done"] for stage in stages] == [False, True, True, True]

@@ -44,7 +44,7 @@ def test_what_is_finished_is_kept(tiering_cli, tmp_path, tiny_dataset, number, c
     os.kill(process.pid, number)
     done, command = process.wait(), f"tiering import {tiny_dataset} --out {tmp_path / 'graph'}"
     assert (done.returncode, done.stderr) == (code, f"{words}; what is finished is kept, go on with: {command}\n")
-    assert "going on with" in tiering_cli(*command.split()[1:]).ok().err
+    assert "resuming an earlier run" in tiering_cli(*command.split()[1:]).ok().err
 
 
 def test_the_second_ends_at_once(tmp_path, tiny_dataset) -> None:

@@ -83,7 +83,7 @@ def test_python(made: Path, kind: Callable[[str], Any]) -> None:
 def test_an_input_that_may_be_remote(made: Path) -> None:
     with pytest.raises(InputError, match=r"^source: expected a local path, found scheme 's3'"):
         tiering.import_graph(Path("s3://bucket/x"), "x")  # whose slashes are gone
-    with pytest.raises(InputError, match=r"^s3://: the address holds credentials") as caught:
+    with pytest.raises(InputError, match=r"^s3://: the address has credentials") as caught:
         tiering.import_graph("s3://user:secret@bucket/x", "x")
     assert "secret" not in str(caught.value)
     assert not Path("x").exists()

@@ -27,7 +27,7 @@ void misfits_are_refused() {
   there.start();
   Drive drive("drive 0", there.open());
   drive.expect_image(4096, kImage);
-  check_refused("expected room for 266240 bytes, found 262144", [&] { drive.expect_image(4096, kImage + 4096); });
+  check_refused("expected space for 266240 bytes, found 262144", [&] { drive.expect_image(4096, kImage + 4096); });
   check_refused("pages of 512 to 8192 bytes in whole blocks, found 16384", [&] { drive.expect_image(16384, kImage); });
   check_refused("expected 9 pairs of queues, found 8", [&] { drive.request_pairs(9); });
   check_refused("expected queues of at most 1024 entries", [&] { drive.create_pair(0, 2048, 0, 0); });

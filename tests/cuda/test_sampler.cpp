@@ -255,7 +255,7 @@ void test_faults() {
   const Case all{"faults", Rule::uniform, {{-1, 0, 0}}, Frontier::all, 0};
   cuda::GpuSampler second(device_config(graph, all, worse));
   second.start({sound, none}, 0, 0, stream.get());
-  check_refused("leads to no node", [&] { second.finish(); });
+  check_refused("does not lead to a node", [&] { second.finish(); });
 
   graph.csc[0].indptr[6] = 1 << 30;
   Device third;

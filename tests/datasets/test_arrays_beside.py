@@ -79,11 +79,11 @@ def test_they_are_read_as_next_to_edge_index(tmp_path: Path, tiering_cli: Any, n
         for found, wanted in zip(arrays(tiering.open(tmp_path / "tasks")), arrays(expected), strict=True):
             np.testing.assert_array_equal(found, wanted)
     np.save(folder / "labels.npy", np.zeros(NODES))
-    assert "labels.npy; read are node_feat" in tiering_cli("import", folder, "--out", tmp_path / "b").ok().err
+    assert "labels.npy; the import reads node_feat" in tiering_cli("import", folder, "--out", tmp_path / "b").ok().err
     said = tiering_cli("import", folder / name, "--out", tmp_path / "alone").ok().err
-    assert "node_label.npy" in said and "edge_feat.npy next to it; give the directory to import them too" in said
+    assert "node_label.npy" in said and "edge_feat.npy next to it; give the directory to import them" in said
     assert tiering.open(tmp_path / "alone").features is None
-    refused("--feature-dim: has no meaning for one file; give the directory", folder / name, feature_dim=7)
+    refused("--feature-dim: does not apply to a file; give the directory", folder / name, feature_dim=7)
     np.save(folder / "node_label.npy", np.zeros(NODES - 1))
     refused(f"expected {NODES} labels, one per node, found {NODES - 1}", folder)
 
@@ -93,7 +93,9 @@ def test_rows_say_how_many_nodes_there_are(tmp_path: Path) -> None:
     for name in ("node_label.npy", "train_mask.npy", "edge_feat.npy", "edge_weight.npy"):
         (folder / name).unlink()
     np.savetxt(folder / "edges.csv", np.vstack((PAIRS, [[NODES - 1, 0]])) + 1, "%d", delimiter=",")
-    refused(rf"edges\.csv: .*node_feat\.npy says {NODES}, ids 0\.\.49, but id 50 occurs; give --first-id 1", folder)
+    refused(
+        rf"edges\.csv: .*node_feat\.npy says {NODES} nodes, ids 0\.\.49, but id 50 occurs; give --first-id 1", folder
+    )
     np.arange(NODES * 4, dtype=np.float16).tofile(folder / "node_feat.npy")
     with open_dataset(folder, feature_dim=4, feature_dtype="float16", first_id=1) as dataset:
         assert (dataset.nodes["node"].num_nodes, dataset.nodes["node"].features.dim) == (NODES, 4)
@@ -104,7 +106,7 @@ def test_two_files_of_edges_or_two_weights_are_refused(tmp_path: Path) -> None:
     folder = write_arrays(tmp_path / "toy")
     weighted = np.column_stack((PAIRS, np.ones(len(PAIRS), int)))
     np.savetxt(folder / "a.csv", weighted, "%d", delimiter=",", header="src,dst,weight", comments="")
-    refused(r"edge_weight\.npy: the edges have a weight of their own; leave one", folder)
+    refused(r"edge_weight\.npy: the edges already have a weight; omit one", folder)
     (folder / "edge_weight.npy").unlink()
     WRITERS["edges.csv"](folder)
     refused(
@@ -158,10 +160,8 @@ def test_rows_that_may_begin_at_either_id_are_refused(tmp_path: Path) -> None:
         for name, values in (("node_feat", np.zeros((rows, 2))), ("node_label", np.zeros(rows, int))):
             np.save(tmp_path / f"{name}.npy", values)
             if nodes is None:
-                message = (
-                    rf"{name}\.npy.*: {rows} rows may be those of ids 1\.\.{rows} or 0\.\.{rows - 1}; add --num-nodes"
-                )
-                refused(message, tmp_path, first_id=1)
+                message = rf"{name}\.npy.*: the {rows} rows may belong to ids 1\.\.{rows} or 0\.\.{rows - 1}; give"
+                refused(f"{message} --num-nodes", tmp_path, first_id=1)
             else:
                 with open_dataset(tmp_path, first_id=1, **options) as data:
                     assert data.nodes["node"].num_nodes == nodes
@@ -177,7 +177,7 @@ def test_splits_of_ids_of_64_bits_are_found_exactly(tmp_path: Path, ids: list[in
     (tmp_path / "edges.csv").write_text(f"{ids[0]},{ids[1]}\n{ids[1]},{ids[2]}\n")
     np.save(tmp_path / "train_idx.npy", np.array(split))
     if nodes is None:
-        refused("expected ids of the edges, which are renumbered, found", tmp_path, compact_ids=True)
+        refused("expected ids of the edges, which are renumbered", tmp_path, compact_ids=True)
         return
     with open_dataset(tmp_path, compact_ids=True) as data:
         assert sorted(data.nodes["node"].splits["train"].tolist()) == nodes

@@ -83,7 +83,8 @@ def test_a_matrix_of_two_kinds_of_nodes_is_refused() -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("a.h5", "HDF5, .* h5py"), ("a.graphml", "nx.read_graphml"), ("a.gml", "nx.read_gml"), ("a.tar.gz", "tar -xf"),
+        ("a.h5", "HDF5 is .* h5py"), ("a.graphml", "nx.read_graphml"), ("a.gml", "nx.read_gml"),
+        ("a.tar.gz", "tar -xf"),
         ("a.zip", "unzip"), ("a.PICKLE", "pickle.load"), ("a.xlsx", "read_excel"), ("a.sqlite", "sqlite3.connect"),
         ("edges.json", "read_json"), ("a.jsonl", "lines=True"), ("a.nt", "awk .*triples.tsv"),
         ("a.ttl", "rdflib.*triples.nt"), ("a.avro", "fastavro"), ("a.safetensors", "load_file"), ("a.dot", "nx_pydot"),
@@ -92,12 +93,12 @@ def test_a_matrix_of_two_kinds_of_nodes_is_refused() -> None:
 def test_what_is_not_read_says_how_to_convert_it(tmp_path: Path, name: str, words: str) -> None:
     (tmp_path / name).write_text("x")
     for source in (tmp_path / name, tmp_path):
-        refused(f"which is not read; convert it: .*{words}|{words}", source)
+        refused(f"is not a format that tiering reads; convert it: .*{words}|{words}", source)
 
 
 def test_a_packed_text_says_how_to_unpack_it(tmp_path: Path) -> None:
     (tmp_path / "e.csv.bz2").write_bytes(bz2.compress(b"1,2\n"))
-    refused(r"found bzip2 data, .*: bunzip2 -k .*e\.csv\.bz2", tmp_path / "e.csv.bz2")
+    refused(r"bzip2 data is .*: bunzip2 -k .*e\.csv\.bz2", tmp_path / "e.csv.bz2")
 
 
 def test_the_conversion_of_graphml_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

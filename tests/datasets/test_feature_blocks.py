@@ -60,7 +60,7 @@ def test_import_reads_them(tmp_path):
 NULLS = pa.array([None, [1.0, 2.0]], pa.list_(pa.float32(), 2))
 BAD = {
     "no rows": ([], {"rows": 0}, "rows: expected the number of rows of all blocks, at least 1, found 0"),
-    "rows unknown": ([ROWS], {"rows": None}, "found None; give rows="),
+    "rows unknown": ([ROWS], {"rows": None}, "found None; give rows=N"),
     "not a file of numpy": ([ROWS], {"out": "x.parquet"}, "expected a file NAME.npy"),
     "nothing": ([], {}, "expected 103 rows, found 0"),
     "too few": ([ROWS[:50]], {}, "expected 103 rows, found 50"),
@@ -72,7 +72,7 @@ BAD = {
     "lists of unequal lengths": ([[[1.0], [1.0, 2.0]]], {}, "found list"),
     "bfloat16": ([torch.ones(103, 7).bfloat16()], {}, "found torch.bfloat16"),
     "uint16": ([ROWS.astype("u2")], {}, "found uint16"),
-    "no lists": (pa.table({"x": [1.0]}), {}, "column: expected one of fixed-size lists, found none among x"),
+    "no lists": (pa.table({"x": [1.0]}), {}, "column: expected a column of fixed-size lists, found none among x"),
     "two lists": (pa.table({"x": NULLS, "y": NULLS}), {}, "found x, y among x, y; name one"),
     "another column": (pa.table({"x": NULLS}), {"column": "z"}, "expected 'z' of fixed-size lists, found x"),
     "nulls": (pa.table({"x": NULLS}), {}, "found nulls"),
@@ -95,7 +95,7 @@ def test_what_is_there_is_kept_without_force(tmp_path):
     assert out.read_text() == "mine"
     (tmp_path / "d.npy").mkdir()
     for name in ("x.npy", "d.npy"):
-        with pytest.raises(ExistsError, match="expected a numpy file to replace, found another thing"):
+        with pytest.raises(ExistsError, match="expected a numpy file to replace, found another kind of file"):
             tiering.write_features([ROWS], tmp_path / name, rows=103, force=True)
     assert out.read_text() == "mine"
     np.save(out, ROWS[:2])
@@ -106,7 +106,7 @@ def test_more_rows_than_promised(tmp_path):
     """They are refused again by a second run, which finds the file complete; another number of rows starts over."""
     out = tmp_path / "x.npy"
     for blocks in ([ROWS, ROWS], [ROWS, ROWS], lambda start: [ROWS[start:], ROWS]):
-        with pytest.raises(InputError, match="expected 103 rows, found 206 or more; give rows= as they are"):
+        with pytest.raises(InputError, match="expected 103 rows, found 206 or more; correct rows="):
             tiering.write_features(blocks, out, rows=103)
         assert not out.exists()
     np.testing.assert_array_equal(np.load(tiering.write_features([ROWS, ROWS], out, rows=206)), np.tile(ROWS, (2, 1)))

@@ -49,7 +49,7 @@ def test_an_empty_node_0_is_said_and_cured(source: Path, tmp_path: Path, tiering
 def test_the_line_of_an_id_below_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("# made by hand\n1 2\n\n2  3\n7 0\n")
     refused(r"a\.txt: line 5: expected ids from 1 \(--first-id\), found 0", tmp_path / "a.txt", first_id=1)
-    refused("names are numbered", tmp_path / "a.txt", first_id=1, string_ids=True, delimiter="space")
+    refused("names are always numbered", tmp_path / "a.txt", first_id=1, string_ids=True, delimiter="space")
     refused("expected a whole number", tmp_path / "a.txt", first_id=-1)
     graph = tiering.import_graph(tmp_path / "a.txt", tmp_path / "g", compact_ids=True)
     assert graph.num_nodes() == 5 and "warnings" not in graph.manifest.body["changes"]
@@ -60,4 +60,4 @@ def test_numpy_edges_say_it_too(tmp_path: Path) -> None:
     np.save(tmp_path / "toy/edge_index.npy", PAIRS.T)
     graph = tiering.import_graph(tmp_path / "toy", tmp_path / "g")
     assert "or subtract 1 from them" in graph.manifest.body["changes"]["warnings"][0]
-    refused("--first-id: has no meaning for format npy", tmp_path / "toy", first_id=1)
+    refused("--first-id: does not apply to format npy", tmp_path / "toy", first_id=1)

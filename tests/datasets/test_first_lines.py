@@ -34,24 +34,24 @@ def read(path: Path, text: str, **options: Any) -> Edges:
 
 @pytest.mark.parametrize("block", [8, 1 << 24])
 @pytest.mark.parametrize(("text", "options", "edges", "said"), [
-    (",0,1\n0,0,1\n1,1,2\n2,2,0\n", {}, RING, "column '' is left out as an index of rows"),
+    (",0,1\n0,0,1\n1,1,2\n2,2,0\n", {}, RING, "column '' is skipped as an index of rows"),
     (",0,1\n0,0,1\n1,1,2\n2,2,0\n", {"src_column": 1, "dst_column": 0}, [(v, u) for u, v in RING], "index"),
-    (",src,dst\n7,0,1\n8,1,2\n9,2,0\n", {}, RING, "column '' is left out as an index of rows"),
-    ("Unnamed: 0,0,1\n0,0,1\n1,1,2\n2,2,0\n", {}, RING, "column 'unnamed: 0' is left out as an index"),
+    (",src,dst\n7,0,1\n8,1,2\n9,2,0\n", {}, RING, "column '' is skipped as an index of rows"),
+    ("Unnamed: 0,0,1\n0,0,1\n1,1,2\n2,2,0\n", {}, RING, "column 'unnamed: 0' is skipped as an index"),
     (",0,1,2\n0,0,1,.5\n1,1,2,1.5\n2,2,0,2.5\n", {}, RING, "header: ' 0 1 2'"),
     (",0,1,weight\n0,0,1,5\n1,1,2,6\n2,2,0,7\n", {}, RING, "header: ' 0 1 weight'"),
-    (",0,1\n0,a,b\n1,b,c\n", NAMES, [("a", "b"), ("b", "c")], "column '' is left out"),
+    (",0,1\n0,a,b\n1,b,c\n", NAMES, [("a", "b"), ("b", "c")], "column '' is skipped"),
     (
         "a,5\n0,1\n1,2\n2,0\n",
         {"src_column": 0, "dst_column": 1},
         RING,
-        "the first line is taken for a header: 'a 5' (else: `header=False`)",
+        "the first line is read as a header: 'a 5' (else: `header=False`)",
     ),
     (
         "5,a\n0,1\n1,2\n2,0\n",
         {"src_column": 0, "dst_column": 1},
         RING,
-        "the first line is taken for a header: '5 a' (else: `header=False`)",
+        "the first line is read as a header: '5 a' (else: `header=False`)",
     ),
     (",0,1\n0,0,1\n1,1,2\n2,2,0\n", {"relation": "node:to:node=e.csv:0,1"}, RING, ""),
     (",s,t\n0,0,1\n1,1,2\n2,2,0\n", {"edge_data": "#"}, RING, ""),
@@ -70,7 +70,7 @@ def test_an_empty_cell_or_a_word_above_numbers_makes_a_header(
 def test_headers_whose_ends_are_not_known_are_refused(tmp_path: Path) -> None:
     for header in ('"","V1","V2"', "id,0,1", "5,7,A12"):
         (tmp_path / "e.csv").write_text(f"{header}\n1,2,3\n4,5,6\n")
-        refused("expected to know the columns of both ends", tmp_path / "e.csv")
+        refused("cannot tell which columns are source and destination", tmp_path / "e.csv")
         found = read(tmp_path / "e.csv", f"{header}\n1,2,3\n4,5,6\n", src_column="0", dst_column="2")
         assert found == ([(2, 3), (5, 6)] if "0" in header else [(1, 3), (4, 6)])
 
@@ -103,7 +103,7 @@ def test_a_first_line_that_counts_what_follows_is_left_out(
     for block in (4, 7, 1 << 24):
         monkeypatch.setattr(text_blocks, "BLOCK_BYTES", block)
         assert read(tmp_path / "e.txt", text, **options) == edges
-        said = re.findall(r"e\.txt: the first line, (\d+ \d+), is left out", capsys.readouterr().err)
+        said = re.findall(r"e\.txt: the first line, (\d+ \d+), is skipped", capsys.readouterr().err)
         assert len(said) == skipped
 
 
@@ -123,7 +123,7 @@ def test_only_lines_that_count_are_left_out(tmp_path_factory, pairs, first, comp
         assert read(path, text, **options) == pairs
     elif first[1] == len(pairs) > 2 and first[0] > max(counts):
         path.write_text(text)
-        refused(f"the first line, {first[0]} {first[1]}, before {len(pairs)} edges; say --no-header", path, **options)
+        refused(f"the first line, {first[0]} {first[1]}, before {len(pairs)} edges; give --no-header", path, **options)
     else:
         assert read(path, text, **options) == [first, *pairs]
 
@@ -161,7 +161,7 @@ def test_lines_of_names_that_begin_as_comments_do_are_refused(tmp_path, monkeypa
     monkeypatch.chdir(tmp_path)
     (tmp_path / "f.csv").write_text("src,dst\na,a\n")
     (tmp_path / "e.csv").write_text(text)
-    message = f"e.csv: expected to know whether a line is a comment, found '{line}', .* --comment '{line[0]}' if"
+    message = f"e.csv: cannot tell whether a line is a comment, found '{line}', .* --comment '{line[0]}' if"
     refused(message, tmp_path / "e.csv", **options)
     for comment in ("none", line[0]):
         with open_dataset(tmp_path / "e.csv", comment=comment, **options):
@@ -172,4 +172,4 @@ def test_comments_of_other_widths_and_above_headers_or_numbers_are_left_out(tmp_
     assert read(tmp_path / "e.csv", "# exported\na,b\n", **NAMES) == [("a", "b")]
     assert read(tmp_path / "e.csv", "#cats,#dogs\nsrc,dst\na,b\n", **NAMES) == [("a", "b")]
     assert read(tmp_path / "e.csv", "# a,b\n0,1\n1,2\n2,0\n") == RING
-    assert capsys.readouterr().err.count("lines left out as comments: 1") == 3
+    assert capsys.readouterr().err.count("lines skipped as comments: 1") == 3

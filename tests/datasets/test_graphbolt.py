@@ -91,10 +91,10 @@ def test_edges_in_csv_and_the_first_task_that_has_nodes_are_read(tmp_path: Path)
 @pytest.mark.parametrize(("meta", "message"), [
     ("[1, 2]", "list in place of keys and values"), ("graph: {nodes", "damaged YAML"), ('{"graph": ', "damaged JSON"),
     ("!!python/object/apply:os.mkdir [made]", "damaged YAML .*could not determine a constructor"),
-    (metadata(graph=typed("a:b")), "an edge type 'a:b', expected src:name:dst"),
+    (metadata(graph=typed("a:b")), "an edge type 'a:b' instead of src:name:dst"),
     (metadata(graph={"nodes": [{}]}), "KeyError 'num'"),
     (metadata(graph={"nodes": [{"num": -1}]}), "num of node: expected a whole number of 0 or more"),
-    (metadata(feature_data=[{"domain": "node", "format": "hdf5", "path": "x"}]), "format 'hdf5', expected csv"),
+    (metadata(feature_data=[{"domain": "node", "format": "hdf5", "path": "x"}]), "format 'hdf5' instead of csv"),
 ])  # fmt: skip
 def test_metadata_that_is_wrong_is_refused(tmp_path: Path, meta: Any, message: str) -> None:
     (tmp_path / "metadata.yaml").write_text(meta if isinstance(meta, str) else json.dumps(meta))
@@ -104,7 +104,7 @@ def test_metadata_that_is_wrong_is_refused(tmp_path: Path, meta: Any, message: s
 def test_files_that_are_missing_or_do_not_fit_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "metadata.yaml"
     path.write_text(json.dumps(metadata()))
-    refused(r"expected .*edges\.npy as .*metadata\.yaml says", tmp_path, error=MissingError)
+    refused(r"edges\.npy, which .*metadata\.yaml names, is missing", tmp_path, error=MissingError)
     np.save(tmp_path / "edges.npy", np.array([[0, 1, 2]]))
     refused(r"edges of shape \(2, E\)", tmp_path)
     np.save(tmp_path / "edges.npy", np.array([[0], [1]]))

@@ -50,7 +50,7 @@ def test_label_choice(igb_dir: Path) -> None:
     labels = open_dataset(igb_dir, label="2k").nodes["paper"].labels
     assert labels.tolist() == [7, 8, 9, 10]
     (igb_dir / "paper/node_label_2K.npy").unlink()
-    refused(r"expected node_label_2K.npy .*found node_label_19.npy; choose", igb_dir, label="2K", error=MissingError)
+    refused(r"expected node_label_2K.npy .*found node_label_19.npy; give", igb_dir, label="2K", error=MissingError)
     refused("--label: expected one of 19, 2K, found .20.", igb_dir, label="20")
 
 
@@ -67,14 +67,16 @@ def test_chosen_relations(igb_dir: Path) -> None:
     for name in ("paper__cites__paper", "paper:cites:paper"):
         data = open_dataset(igb_dir, relations=[name])
         assert list(data.nodes) == ["paper"]
-    refused("no relation cites; there are: paper__cites__paper, ", igb_dir, relations="cites", error=MissingError)
+    refused(
+        "no relation cites; the relations are paper__cites__paper, ", igb_dir, relations="cites", error=MissingError
+    )
 
 
 def test_several_sizes(igb_dir: Path) -> None:
     other = igb_dir.parents[1] / "small" / "processed" / "paper__cites__paper"
     other.mkdir(parents=True)
     np.save(other / "edge_index.npy", np.zeros((1, 2), np.int64))
-    refused("holds 2 datasets", igb_dir.parents[1])
+    refused("there are 2 datasets", igb_dir.parents[1])
 
 
 def test_splits_are_made_for_the_labeled_type(igb_dir: Path) -> None:

@@ -82,7 +82,7 @@ def test_relations_of_a_tree(tiering_cli, igb_dir, tmp_path, form):
         (folder / "edge_index.npy").unlink()
         save_lists(folder, *((src, dst, counts[source]) if form == "csr" else (dst, src, counts[destination])))
     told = tiering_cli("import", igb_dir, "--out", tmp_path / "lists")
-    told.refused("does not say whose lists these are", "--format csc", "--format csr")
+    told.refused("does not tell the direction of the lists", "--format csc", "--format csr")
     tiering_cli("import", igb_dir, "--format", form, "--out", tmp_path / "lists").ok()
     lists = tiering.open(tmp_path / "lists")
     assert lists.relations == pairs.relations
@@ -148,13 +148,13 @@ def written(folder: Path, **arrays: Any) -> Path:
 @pytest.mark.parametrize("form", ["csc", "csr"])
 @pytest.mark.parametrize(("arrays", "words"), [
     ({"indptr": [1, 1, 1, 3]}, ["indptr.npy: expected offsets that begin with 0, found 1"]),
-    ({"indptr": [0, 2, 1, 3]}, ["indptr.npy: expected offsets that never fall, found 1 after 2 at position 2"]),
+    ({"indptr": [0, 2, 1, 3]}, ["indptr.npy: expected offsets that never decrease, found 1 after 2 at position 2"]),
     ({"indptr": [0, 1, 1, 2]}, ["the last offset to be the number of ids in indices, 3, found 2"]),
     ({"indptr": [0, 1, 1, 4]}, ["the last offset", "found 4", "do not belong together"]),
     ({"indptr": np.zeros(0, np.int64)}, ["indptr.npy: expected one offset more", "found none"]),
     ({"indptr": [0.0, 1, 1, 3]}, ["indptr.npy: expected whole numbers, found float64 (4,)"]),
     ({"indptr": [[0, 1], [1, 3]]}, ["indptr.npy: expected offsets of lists, one column"]),
-    ({"indptr": np.array([0, 1, 2**63, 3], np.uint64)}, ["never fall"]),
+    ({"indptr": np.array([0, 1, 2**63, 3], np.uint64)}, ["never decrease"]),
     ({"indices": [2, 0, 3]}, ["indices.npy", "3", "node has 3 nodes"]),
     ({"indices": [2, -1, 0]}, ["indices.npy", "-1"]),
     ({"indices": [2.0, 0, 1]}, ["indices.npy: expected ids of dtype int32 or int64, found float64"]),
@@ -174,8 +174,8 @@ def test_options_around_lists(tiering_cli, tmp_path, form):
     folder = written(tmp_path / "lists")
     graph = ("--format", form, "--out", tmp_path / "graph", "--force")
     tiering_cli("import", folder, *graph, "--num-nodes", 4).refused("expected 4 nodes", "--num-nodes, found 3")
-    tiering_cli("import", folder, *graph, "--relations", "a:b:c").refused("--relations: has no meaning")
-    tiering_cli("import", folder, *graph, "--src-column", "a").refused("has no meaning for format " + form)
+    tiering_cli("import", folder, *graph, "--relations", "a:b:c").refused("--relations: does not apply")
+    tiering_cli("import", folder, *graph, "--src-column", "a").refused("does not apply to format " + form)
     tiering_cli("import", tmp_path / "lists", *graph, "--num-nodes", 3).ok()
     (tmp_path / "empty").mkdir()
     tiering_cli("import", tmp_path / "empty", *graph).refused("indptr.npy and indices.npy", "found neither")

@@ -86,8 +86,8 @@ def test_means_are_the_same_bytes_for_any_memory_and_threads(mag, tmp_path, monk
 
 
 @pytest.mark.parametrize(("given", "message"), [
-    ("institution=affiliated_with", "is to get the mean of rows of author, which has none"),
-    ("author=cites", "no relation cites of author to another type; there are: affiliated_with, writes"),
+    ("institution=affiliated_with", "needs the features of author, which has none"),
+    ("author=cites", "no relation cites of author to another type; expected affiliated_with, writes"),
     ("reader=writes", "no node type reader"),
 ])  # fmt: skip
 def test_means_that_cannot_be_are_refused(mag, tmp_path, given, message):
@@ -97,5 +97,5 @@ def test_means_that_cannot_be_are_refused(mag, tmp_path, given, message):
 
 def test_rows_that_do_not_fit_the_budget_are_refused_before_work_begins(mag, tmp_path, monkeypatch):
     monkeypatch.setattr(neighbor_means, "sums_memory", lambda context: 1 << 50)
-    with pytest.raises(BudgetError, match="features of author: rows on their way"):
+    with pytest.raises(BudgetError, match="features of author: rows in transit"):
         tiering.import_graph(mag, tmp_path / "graph", mean_features=MEANS)

@@ -119,7 +119,7 @@ def test_text_and_parquet_give_the_same_bytes_whatever_the_order_of_edges(tmp_pa
 
 def test_names_that_are_not_there(tmp_path: Path) -> None:
     graph = tiering.import_graph(out=tmp_path / "g", **write_parquet(tmp_path / "edges"))
-    with pytest.raises(MissingError, match="no node of type node is called 'Q43'"):
+    with pytest.raises(MissingError, match="no node of type node has the name 'Q43'"):
         graph.names().find(["Q42", "Q43"])
     for wrong in (-1, graph.num_nodes()):
         with pytest.raises(MissingError, match=rf"expected ids 0..{graph.num_nodes() - 1} of node, found {wrong}"):
@@ -132,7 +132,7 @@ def test_names_that_are_not_there(tmp_path: Path) -> None:
     ("a,b\n,c\n", {}, "expected a name in each row, found an empty name at edge 1"),
     ("a,b\n\xff,c\n", {}, "(?i)utf-?8"),
     ("a,b\n", {"num_nodes": 3}, "names that occur .*: expected 3 nodes of type node as in --num-nodes, found 2"),
-    ("a,b\n", {"compact_ids": True}, "--compact-ids: names are numbered"),
+    ("a,b\n", {"compact_ids": True}, "--compact-ids: names are always numbered"),
 ])  # fmt: skip
 def test_text_with_names_that_is_refused(tmp_path: Path, text: str, options: dict[str, Any], message: str) -> None:
     (tmp_path / "e.csv").write_text(text, encoding="latin-1")
@@ -148,11 +148,11 @@ def test_parquet_with_names_that_is_refused(tmp_path: Path) -> None:
     ):
         pa_parquet.write_table(pa.table({"src": src, "dst": pa.array(["b", "c"])}), path)
         refused(message, path)
-    refused("--string-ids: has no meaning for format parquet", path, string_ids=True)
+    refused("--string-ids: does not apply to format parquet", path, string_ids=True)
 
 
 @pytest.mark.parametrize(("level", "name", "change", "message"), [
-    ("structure", "offsets", lambda a: a.__setitem__(2, int(a[1])), "expected offsets that rise, found none at node 1"),
+    ("structure", "offsets", lambda a: a.__setitem__(2, int(a[1])), "offsets do not increase at node 1"),
     ("structure", "offsets", lambda a: a.__setitem__(0, 1), "expected 0 .."),
     ("full", "bytes", lambda a: a.__setitem__(0, 255), "content changed"),
 ])  # fmt: skip

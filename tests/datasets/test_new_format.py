@@ -44,7 +44,7 @@ def test_a_new_format_is_detected_imported_checked_and_named(tmp_path, monkeypat
     assert graph.splits() == ["train", "val", "test"]
     with pytest.raises(InputError, match=r"tiny\.json: expected 5 nodes of type node as in `num_nodes`, found 4"):
         tiering.import_graph(path, tmp_path / "wrong", num_nodes=5)
-    with pytest.raises(InputError, match="header: has no meaning for format json; it is for"):
+    with pytest.raises(InputError, match="header: does not apply to format json; it applies to"):
         tiering.import_graph(path, tmp_path / "wrong", header=True)
     (tmp_path / "notes.md").write_text("x")
     with pytest.raises(InputError, match=r"looked for .*a graph in JSON \(\.json\)"):

@@ -201,7 +201,7 @@ def test_features_that_change_later_are_noticed(npy_dir: Path) -> None:
     np.save(npy_dir / "node_feat.npy", np.zeros((5, 3), np.float32))
     assert fingerprint(ref.path) != before
     os.truncate(npy_dir / "node_feat.npy", 150)
-    with pytest.raises(StorageError, match="was cut while it was open"):
+    with pytest.raises(StorageError, match="was truncated while it was open"):
         ref.open()
     (npy_dir / "node_feat.npy").unlink()
     with pytest.raises(StorageError, match="No such file"):

@@ -169,7 +169,7 @@ def test_features_of_a_store_that_fails_are_resumed(
     assert fetched
     tiering.import_graph(url, tmp_path / "graph", cache=cache)
     assert sorted(cache.glob("*")) == copied
-    assert "going on with what an earlier run has left" in capfd.readouterr().err
+    assert "resuming an earlier run" in capfd.readouterr().err
     tiering.import_graph(source, tmp_path / "local")
     assert content(tmp_path / "graph") == content(tmp_path / "local")
 
@@ -266,7 +266,7 @@ def test_bad_addresses(tiering_cli: Callable[..., Any], tmp_path: Path, s3: str)
         (f"{s3}x/data", "no such file or directory; check the bucket and the path"),
         (url, "edge_index.npy: needs a local copy of 320 B (all files of"),
         (f"{url}/edge_index.npy", "give the directory that holds it"),
-        (f"{s3}//data", "is no address of a file"),
+        (f"{s3}//data", "is not the address of a file"),
         ("other://data", "the scheme is unknown"),
     ):
         tiering_cli("import", address, "--out", out).refused(words)

@@ -109,12 +109,12 @@ def test_relations_can_be_chosen_and_arrays_without_a_use_are_recorded(pyg: Any,
     with open_dataset(tmp_path / "papers.pt", relations="paper:cites:paper") as dataset:
         assert list(dataset.nodes) == ["paper"]
         assert dataset.notes["ignored_arrays"] == [f"{tmp_path / 'papers.pt'}: year of paper"]
-    with pytest.raises(MissingError, match="no relation a:b:c; there are: author:writes:paper, "):
+    with pytest.raises(MissingError, match="no relation a:b:c; the relations are author:writes:paper, "):
         open_dataset(tmp_path / "papers.pt", relations="a:b:c")
 
 
 @pytest.mark.parametrize(("arrays", "message"), [
-    ({"x": torch.rand(3, 2)}, "expected edge_index, found x; of a sparse adj_t"),
+    ({"x": torch.rand(3, 2)}, "expected edge_index, found x; for a sparse adj_t"),
     ({"edge_index": torch.tensor([[0.5], [1]])}, r"edges of shape \(2, E\), int32 or int64, found float32 \(2, 1\)"),
     ({**EDGES, "x": torch.rand(4, 2), "y": torch.zeros(3)}, "expected 4 labels, one per node, found 3"),
     ({**EDGES, "y": torch.tensor([0, 1, -2])}, "y of node: expected labels 0, 1, 2"),
@@ -156,7 +156,7 @@ def test_files_of_dgl_are_refused_where_dgl_is_not_or_they_are_none(dgl, tmp_pat
     refused("DGL cannot read it", path)
     with path.open("r+b") as file:
         file.truncate(1 << 30)
-    refused(r"as a whole, 1 GiB", path, memory="100MiB", error=BudgetError)
+    refused(r"the whole file into memory, 1 GiB", path, memory="100MiB", error=BudgetError)
     monkeypatch.setitem(sys.modules, "dgl", None)
     refused(r"pip install 'tiering\[dgl\]'", path, error=CapabilityError)
 

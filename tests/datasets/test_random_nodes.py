@@ -77,7 +77,7 @@ def test_types_get_their_own(tmp_path: Path) -> None:
     ({"random_train": "0%"}, "expected a percentage above 0%"),
     ({"random_features": 0}, "expected a whole number of 1 or more, found 0"),
     ({"random_labels": "paper=3"}, "--random-labels: no node type paper; there are: node"),
-    ({"seed": 3}, "--seed: is for --random-features, --random-labels, --random-train"),
+    ({"seed": 3}, "--seed: applies to --random-features, --random-labels, --random-train"),
 ])  # fmt: skip
 def test_what_makes_no_sense_is_refused(tiny_dataset: Path, options: dict[str, Any], words: str) -> None:
     refused(words, tiny_dataset, **options)

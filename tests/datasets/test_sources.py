@@ -170,7 +170,7 @@ def test_a_file_that_is_not_as_specified_is_named_before_work_begins(tree, spec,
 
 
 def test_a_place_without_the_dataset_and_unknown_names_are_refused(tree, spec, tmp_path):
-    with pytest.raises(MissingError, match=r"expected mini, found none of its places 'mini/processed', ''"):
+    with pytest.raises(MissingError, match=r"no files of mini found; looked in 'mini/processed', ''"):
         open_dataset(tree.parent.parent / "mini", spec=spec)
     refused("no such dataset; did you mean igbh-full", tree, spec="igbh_full", error=MissingError)
     wrong = tmp_path / "wrong.toml"

@@ -133,14 +133,14 @@ def test_existing_output(tmp_path: Path) -> None:
     assert digests(tmp_path / "g") != before
     shutil.rmtree(tmp_path / "g" / "processed")
     (tmp_path / "g" / "thesis.tex").write_text("years of work")
-    with pytest.raises(ExistsError, match=r"holds .*thesis\.tex, which tiering did not write"):
+    with pytest.raises(ExistsError, match=r"has .*thesis\.tex, which tiering did not write"):
         generate_dataset(tmp_path / "g", seed=1, force=True, **options)
     assert (tmp_path / "g" / "thesis.tex").exists()
 
 
 def test_full_disk_is_noticed_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(generated, "disk_free", lambda path: 1000)
-    with pytest.raises(StorageError, match=r"not enough room: .*needed, 1000 B free"):
+    with pytest.raises(StorageError, match=r"not enough disk space: .*needed, 1000 B free"):
         generate_dataset(tmp_path / "g", nodes=1000, edges=1000)
     assert list(tmp_path.iterdir()) == []
 
@@ -154,7 +154,7 @@ def test_full_disk_is_noticed_before(tmp_path: Path, monkeypatch: pytest.MonkeyP
     ({"dtype": "int8"}, "dtype: expected float32, float16, bfloat16, found 'int8'"),
     ({"split": (0.001, 0, 0)}, "leaves the train set empty"),
     ({"split": (0.6, 0.6, 0)}, "split: expected three fractions"),
-    ({"featureless": ["fos"]}, "featureless: expected some of none without hetero, found 'fos'"),
+    ({"featureless": ["fos"]}, "featureless: expected some of no type .give hetero., found 'fos'"),
 ])  # fmt: skip
 def test_bad_parameters(tmp_path: Path, options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):

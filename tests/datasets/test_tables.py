@@ -62,7 +62,7 @@ def test_odd_texts_that_are_fine(tmp_path: Path, text: bytes, options: Any, edge
 def test_a_line_taken_for_a_header_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for header, said in (("from to", False), ("who_1 who_2", True)):
         open_dataset(write(tmp_path / "e.txt", f"{header}\n0 1\n"), num_nodes=2).close()
-        assert ("is taken for a header: 'who_1 who_2' (else: `header=False`)" in capsys.readouterr().err) == said
+        assert ("is read as a header: 'who_1 who_2' (else: `header=False`)" in capsys.readouterr().err) == said
 
 
 def test_more_parquet_files_than_may_be_open(tmp_path: Path) -> None:
@@ -121,15 +121,15 @@ def test_sparse_ids(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("text", "ends"), [
-    ("id,label,age\n3,1,20\n", "src-column id --dst-column age .* a table of nodes is --nodes TYPE="),
-    ("userId,movieId\n3,3\n", "one kind of nodes, --relation user:to:movie=.*csv:userId,movieId if of two"),
+    ("id,label,age\n3,1,20\n", "src-column id --dst-column age .* --nodes TYPE="),
+    ("userId,movieId\n3,3\n", "one node type, or --relation user:to:movie=.*csv:userId,movieId if they have"),
     ("post,user,time\n3,3,9\n", "--relation post:to:user="),
-    ("3\t1\t20\n", "found 3 columns without names; say --src-column 0 --dst-column 1 "),
-    ("% bip weighted\n1 2 1\n", "bipartite graph of KONECT; say --relation left:to:right=.*:0,1"),
+    ("3\t1\t20\n", "found 3 columns without names; give --src-column 0 --dst-column 1 "),
+    ("% bip weighted\n1 2 1\n", "bipartite graph of KONECT; give --relation left:to:right=.*:0,1"),
     ("timestamp,author_id,paper_id\n9,3,1\n", "--relation author:to:paper="),
-    ("user_id,item_id,start_time,end_time\n1,2,3,4\n", "--relation user:to:item=.*csv:user_id,item_id if of two"),
-    ("x,y,z\n1,2,3\n", "--src-column x .*; types of edges in a column: --type-column"),
-    ("n4\tm1\nn3\tm2\n", "expected whole numbers as ids, found 'n4 m1', 'n3 m2'; if ids are names, say --string-ids"),
+    ("user_id,item_id,start_time,end_time\n1,2,3,4\n", "--relation user:to:item=.*csv:user_id,item_id if they"),
+    ("x,y,z\n1,2,3\n", "--src-column x .*; --type-column names a column of edge types"),
+    ("n4\tm1\nn3\tm2\n", "expected whole numbers as ids, found 'n4 m1', 'n3 m2'; give --string-ids if ids are names"),
 ])  # fmt: skip
 def test_columns_that_may_be_anything_are_refused(tmp_path: Path, text: str, ends: str) -> None:
     refused(ends, write(tmp_path / "e.csv", text))
@@ -152,9 +152,9 @@ def test_columns_that_names_comments_or_values_tell(tmp_path: Path, text: str, e
 
 
 @pytest.mark.parametrize(("text", "options", "message"), [
-    ("", {}, "expected edges, found none"),
-    ("# only\n# comments\n", {}, "expected edges, found none"),
-    ("src,dst\n", {}, "expected edges, found none"),
+    ("", {}, "the file has no edges"),
+    ("# only\n# comments\n", {}, "the file has no edges"),
+    ("src,dst\n", {}, "the file has no edges"),
     ("0 1\n\n2 x\n", {}, "line 3: expected a whole number as destination id, found 'x'; .*--string-ids"),
     ("0 1\n1.5 2\n", {}, "line 2: expected a whole number as source id, found '1.5'"),
     ("0,1\n1,\n", {}, "line 2: expected a whole number as destination id, found ''"),
@@ -163,7 +163,7 @@ def test_columns_that_names_comments_or_values_tell(tmp_path: Path, text: str, e
     ("a,b\n0,1\n\nc,2\n", {}, "line 4: expected a whole number as source id, found 'c'"),
     ("0 1\n99999999999999999999 2\n", {}, "line 2: expected a whole number as source id"),
     ("0 1\n-1 2\n", {}, r"edge 1: source id -1 is negative"),
-    ("0 1\n5 2\n", {"num_nodes": 5}, r"num-nodes says 5, ids 0\.\.4, but id 5 occurs"),
+    ("0 1\n5 2\n", {"num_nodes": 5}, r"num-nodes says 5 nodes, ids 0\.\.4, but id 5 occurs"),
     ("17\n18\n", {}, "expected two ids per line"),
     ("0 1\n", {"delimiter": "ab"}, "expected one character, tab or space"),
     ("0,1\n", {"src_column": "from"}, "src-column from: no such column; there are: 0, 1"),
@@ -172,7 +172,7 @@ def test_columns_that_names_comments_or_values_tell(tmp_path: Path, text: str, e
     ("0,1,w\n", {"weight_column": 2}, "line 1: expected a weight, found 'w'"),
     ("0,1,-3\n", {"weight_column": 2}, "weights of 0 or more, found -3.0 at edge 0"),
     ("0\0 1\n", {}, "expected text, found binary data"),
-    ("0 1\n", {"feature_dim": 3}, "--feature-dim: has no meaning for one file; give the directory"),
+    ("0 1\n", {"feature_dim": 3}, "--feature-dim: does not apply to a file; give the directory"),
 ])  # fmt: skip
 def test_bad_text(tmp_path: Path, text: str, options: dict[str, Any], message: str) -> None:
     path = write(tmp_path / "e.txt", text)
@@ -210,14 +210,14 @@ def test_parquet_weights_and_single_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("columns", "message"), [
     ({"src": [0, None, 2], "dst": [1, 1, 1]}, "column src: expected a number in each row, found null at edge 1"),
-    ({"src": ["a", "b"], "dst": [1, 2]}, "dst: expected ids as names, as those of src .*string.*, found int64;"),
+    ({"src": ["a", "b"], "dst": [1, 2]}, "dst: expected ids as names, as in src .*string.*, found int64;"),
     ({"src": [0.0, 1.0], "dst": [1, 1]}, "src: expected ids as whole numbers, or names in both .*, found double"),
     ({"src": [0, -1], "dst": [1, 1]}, "edge 1: source id -1 is negative"),
     ({"src": pa.array([2**63], pa.uint64()), "dst": [1]}, r"expected ids below 2\^63, found 9223372036854775808"),
     ({"src": [0]}, "expected two or more columns"),
     ({"src": [0], "dst": [1], "weight": ["x"]}, "expected numbers as weights, found (large_)?string"),
     ({"src": [0], "dst": [1], "weight": [float("nan")]}, "found nan at edge 0"),
-    ({"src": pa.array([], pa.int64()), "dst": pa.array([], pa.int64())}, "expected edges, found none in e.parquet"),
+    ({"src": pa.array([], pa.int64()), "dst": pa.array([], pa.int64())}, "there are no edges in e.parquet"),
 ])  # fmt: skip
 def test_bad_parquet(tmp_path: Path, columns: dict[str, Any], message: str) -> None:
     pa_parquet.write_table(pa.table(columns), tmp_path / "e.parquet")
@@ -229,14 +229,14 @@ def test_parquet_files_that_do_not_match(tmp_path: Path) -> None:
     pa_parquet.write_table(pa.table({"x": [1], "y": [2]}), tmp_path / "b.parquet")
     refused(r"b\.parquet: expected column src as in the first file, found x, y", tmp_path)
     (tmp_path / "b.parquet").write_bytes(b"PAR1 damaged")
-    refused(r"b\.parquet: expected a parquet file, found it damaged", tmp_path)
+    refused(r"b\.parquet: the parquet file is damaged", tmp_path)
 
 
 def test_detection_says_what_it_looked_for(tmp_path: Path) -> None:
     (tmp_path / "notes.md").write_text("x")
     with pytest.raises(InputError, match=r"looked for SRC__NAME__DST.*\*\.parquet.*found: notes.md"):
         detect_format(tmp_path)
-    with pytest.raises(InputError, match=r"looked for .* parquet .*, text .*; name the `format`"):
+    with pytest.raises(InputError, match=r"looked for .* parquet .*, text .*; give `format`"):
         detect_format(tmp_path / "notes.md")
     np.save(tmp_path / "edge_index.txt.npy", np.zeros(3))
     with pytest.raises(InputError, match="give the directory that holds it"):
@@ -247,7 +247,7 @@ def test_detection_says_what_it_looked_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    ({"color": 1}, "option color: unknown; sources take spec, num_nodes"),
+    ({"color": 1}, "option color: unknown; the import's options are spec, num_nodes"),
     ({"num_nodes": "x"}, "num-nodes: expected a whole number of 0 or more, found 'x'"),
     ({"num_nodes": -1}, "num-nodes: expected a whole number of 0 or more"),
     ({"num_nodes": "a=,"}, "expected TYPE=VALUE"),
@@ -256,10 +256,10 @@ def test_detection_says_what_it_looked_for(tmp_path: Path) -> None:
     ({"split": "0.6,0.6,0.2"}, "split: expected three fractions"),
     ({"split": "a,b"}, "split: expected three fractions"),
     ({"split": (0, 0.5, 0.5)}, "split: expected three fractions"),
-    ({"label": "2K"}, "--label: has no meaning for format npy; it is for igb, csc, csr, tables"),
+    ({"label": "2K"}, "--label: does not apply to format npy; it applies to igb, csc, csr, tables"),
     ({"self_loops": "maybe"}, "self-loops: expected one of keep, remove, add"),
-    ({"header": True}, "--header: has no meaning for format npy; it is for graphbolt, tables, edgelist"),
-    ({"relations": "a"}, "--relations: has no meaning for format npy; it is for igb, csc, csr"),
+    ({"header": True}, "--header: does not apply to format npy; it applies to graphbolt, tables, edgelist"),
+    ({"relations": "a"}, "--relations: does not apply to format npy; it applies to igb, csc, csr"),
     ({"feature_dim": {"fos": 3}}, "feature-dim: no node type fos; there are: node"),
 ])  # fmt: skip
 def test_bad_options(npy_dir: Path, options: dict[str, Any], message: str) -> None:
@@ -268,7 +268,7 @@ def test_bad_options(npy_dir: Path, options: dict[str, Any], message: str) -> No
 
 def test_a_first_line_of_names_that_may_be_a_header_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "e.csv", "user_id,friend_id\nann,bob\n")
-    refused("whether the first line is a header, found 'user_id friend_id'; say --header", path, string_ids=True)
+    refused("whether the first line is a header, found 'user_id friend_id'; give --header", path, string_ids=True)
     with open_dataset(path, string_ids=True, header=True, src_column="user_id", dst_column="friend_id") as data:
         assert data.edges[0].num_edges == 1
     with open_dataset(path, string_ids=True, header=False) as data:
@@ -277,7 +277,7 @@ def test_a_first_line_of_names_that_may_be_a_header_is_refused(tmp_path: Path) -
 
 def test_names_with_a_column_of_types_name_both_options(tmp_path: Path) -> None:
     path = write(tmp_path / "kg.csv", "head,rel,tail\na,knows,b\n")
-    refused("if ids are names, say --string-ids, and --type-column rel", path)
+    refused("give --string-ids if ids are names, and --type-column rel", path)
     with open_dataset(path, string_ids=True, type_column="rel") as data:
         assert [edges.relation for edges in data.edges] == [("node", "knows", "node")]
 

@@ -77,30 +77,30 @@ def test_line_breaks_in_quotes_are_read_if_asked_for(tmp_path, monkeypatch, pack
     text = pack(BROKEN.encode())
     edges = read(tmp_path, text, quoted_newlines=True)
     assert edges == [(str(i), str(i + 1)) for i in range(60_000)]
-    with pytest.raises(InputError, match=r"line 1: expected a quote to close on its line.*`quoted_newlines`"):
+    with pytest.raises(InputError, match=r"line 1: a quote does not close on its line.*`quoted_newlines`"):
         read(tmp_path, text)
 
 
 @pytest.mark.parametrize(("text", "options", "message"), [
-    ('0,1,x\n1,2,"y\n2,3,z\n', {}, "line 2: expected a quote to close on its line, found '\"y'"),
-    ('0,1,x\n1,2,y\n2,3,"z\n', {}, "line 3: expected a quote to close on its line"),
-    ('0,1,x\n1,2,y\n2,3,"z', {}, "line 3: expected a quote to close on its line"),
-    ('0,1,"x\n1,2,y"\n', {}, "line 1: expected a quote to close on its line"),
-    ('"src,dst\n0,1\n', {}, "line 1: expected a quote to close on its line"),
-    ('a;"b\nc;d"\n', NAMES, "line 1: expected a quote to close on its line"),
-    ('a,b\n"c\n\n",d\n', NAMES, "line 2: expected a quote to close on its line"),
-    ('0,1,"a\nb"\n1,2,"y\n2,3,z\n', {"quoted_newlines": True}, "line 3: expected a quote to close, found '\"y'"),
+    ('0,1,x\n1,2,"y\n2,3,z\n', {}, "line 2: a quote does not close on its line, found '\"y'"),
+    ('0,1,x\n1,2,y\n2,3,"z\n', {}, "line 3: a quote does not close on its line"),
+    ('0,1,x\n1,2,y\n2,3,"z', {}, "line 3: a quote does not close on its line"),
+    ('0,1,"x\n1,2,y"\n', {}, "line 1: a quote does not close on its line"),
+    ('"src,dst\n0,1\n', {}, "line 1: a quote does not close on its line"),
+    ('a;"b\nc;d"\n', NAMES, "line 1: a quote does not close on its line"),
+    ('a,b\n"c\n\n",d\n', NAMES, "line 2: a quote does not close on its line"),
+    ('0,1,"a\nb"\n1,2,"y\n2,3,z\n', {"quoted_newlines": True}, "line 3: a quote does not close, found '\"y'"),
     ('0,1,"a\nb"\n1,x,y\n', {"quoted_newlines": True}, "line 3: expected a whole number as destination"),
     ('0,1,"a\rb"\n1,2,y\rz\n', {"quoted_newlines": True}, "line 2: expected lines that end in a line feed"),
-    ("0\t1\n", {"quoted_newlines": True}, "--quoted-newlines: expected a delimiter such as a comma"),
-    ("0,1\n# c\n", {}, "line 2: expected 2 fields, found 1: '# c'; .* say --comment '#'"),
-    ("0,1\n#,5\n", {}, "line 2: expected a whole number as source id, found '#'; .* say --comment '#'"),
-    ("0,1\n%,5\n", {"comment": "#"}, "line 2: .* say --comment '%'"),
-    ("#cats,#dogs\n", NAMES, r"found none but 1 comments \(--comment none takes them for edges\)"),
+    ("0\t1\n", {"quoted_newlines": True}, "--quoted-newlines: does not apply to delimiter"),
+    ("0,1\n# c\n", {}, "line 2: expected 2 fields, found 1: '# c'; .* give --comment '#'"),
+    ("0,1\n#,5\n", {}, "line 2: expected a whole number as source id, found '#'; .* give --comment '#'"),
+    ("0,1\n%,5\n", {"comment": "#"}, "line 2: .* give --comment '%'"),
+    ("#cats,#dogs\n", NAMES, r"the file has no edges, only 1 comments \(--comment none reads them as edges\)"),
     ("0,1\n", {"comment": "ab"}, "--comment: expected one character, none, found 'ab'"),
     ("0,1\n", {"comment": "1"}, "--comment: expected one character, none, found '1'"),
     ("Ada B\nC D\n", NAMES, "expected two names per line .* --delimiter, such as space"),
-    ("Paris, F;London, U\nx, a;y, b\n", NAMES, "expected one delimiter, found , and ; in most lines; name the"),
+    ("Paris, F;London, U\nx, a;y, b\n", NAMES, "expected one delimiter, found , and ; in most lines; give"),
     ("a\tb\nc d\n", NAMES, "line 2: expected 2 fields, found 1: 'c d'"),
 ])  # fmt: skip
 def test_text_that_is_refused(tmp_path: Path, text: str, options: dict[str, Any], message: str) -> None:
@@ -124,7 +124,7 @@ def test_text_that_is_refused(tmp_path: Path, text: str, options: dict[str, Any]
 ])  # fmt: skip
 def test_comments(tmp_path, capsys, text, options, edges, comments):
     assert read(tmp_path, text, num_nodes=None if "string_ids" in options else 3, **options) == edges
-    said = re.findall(r"note: .*e\.csv: lines left out as comments: (\d+)", capsys.readouterr().err)
+    said = re.findall(r"note: .*e\.csv: lines skipped as comments: (\d+)", capsys.readouterr().err)
     assert said == [str(comments)] * (comments > 0)
 
 
@@ -133,7 +133,7 @@ def test_comments_between_entries_of_a_matrix_are_counted(tmp_path: Path, capsys
     (tmp_path / "m.mtx").write_text(head + "% between\n2 1\n")
     with open_dataset(tmp_path / "m.mtx") as data:
         assert data.edges[0].src.tolist() == [0, 1]
-    assert "m.mtx: lines left out as comments: 1\n" in capsys.readouterr().err
+    assert "m.mtx: lines skipped as comments: 1\n" in capsys.readouterr().err
     (tmp_path / "m.mtx").write_text(head + "# 2 1\n")
     with pytest.raises(InputError, match="line 5: expected 2 fields, found 3"):
         open_dataset(tmp_path / "m.mtx")
@@ -167,7 +167,7 @@ def test_comments_are_said_by_the_import_its_dry_run_tasks_and_chains(tmp_path: 
         ("run", tmp_path / "chain.toml", "--dry-run"),
         ("run", tmp_path / "chain.toml"),
     ):
-        assert f"{tmp_path}/e.csv: lines left out as comments: 2" in tiering_cli(*command).ok().err, command
+        assert f"{tmp_path}/e.csv: lines skipped as comments: 2" in tiering_cli(*command).ok().err, command
 
 
 def test_an_interpreter_that_read_text_ends_well(tmp_path):
@@ -245,7 +245,7 @@ def test_a_file_of_another_name_is_recognized_by_its_first_line(tmp_path: Path) 
     (PATTERN, {}, "expected numbers of rows, columns and entries, found"),
     (PATTERN + "3 3\n", {}, "line 2: expected numbers of rows, columns and entries"),
     (PATTERN + "%\n3 4 1\n1 1\n", {}, "line 3: expected a square matrix.*3 x 4"),
-    (PATTERN + "3 3 0\n", {}, "expected edges, found none"),
+    (PATTERN + "3 3 0\n", {}, "the file has no edges"),
     (PATTERN + "3 3 2\n1 1\n", {}, "expected 2 entries as its header says, found 1"),
     (PATTERN + "3 3 1\n1 1\n1 2\n", {}, "expected 1 entries .* found 2"),
     (PATTERN + "3 3 2\n1 1\n0 2\n", {}, "entry 2: expected a row of 1 to 3, found 0"),
@@ -254,7 +254,7 @@ def test_a_file_of_another_name_is_recognized_by_its_first_line(tmp_path: Path) 
     (PATTERN + "%\n3 3 2\n1 2\n1 2 5\n", {}, "line 5: expected 2 fields, found 3"),
     (REAL + "3 3 1\n1 2 -1\n", {"weight_column": "value"}, "0 or more, found -1.0"),
     (HEAD.format("real", "skew-symmetric") + "3 3 1\n2 1 1\n", {}, "general/symmetric, found .* skew-symmetric"),
-    (PATTERN + "3 3 1\n1 2\n", {"weight_column": "value"}, "this one has no values"),
+    (PATTERN + "3 3 1\n1 2\n", {"weight_column": "value"}, "the matrix has no values"),
     (REAL + "3 3 1\n1 2 1\n", {"weight_column": "w"}, "found 'w'; say value"),
     (PATTERN + "3 3 1\n1 2\n", {"num_nodes": 4}, "expected 4 nodes of type node as in --num-nodes, found 3"),
     (PATTERN + "999999999999999999 999999999999999999 1\n1 2\n", {}, "up to 2.48"),

@@ -160,7 +160,7 @@ def test_edge_data_keep_their_dtype_and_added_loops_have_none(tmp_path: Path, ti
 def test_types_that_hold_no_negative_number_are_refused_for_added_loops(npy_dir: Path, dtype: str) -> None:
     np.save(npy_dir / "edge_type.npy", np.arange(6, dtype=dtype))
     if dtype.startswith("u"):
-        with pytest.raises(InputError, match=f"expected type that can be -1, found {dtype}; convert"):
+        with pytest.raises(InputError, match=f"expected a signed type, found {dtype}; convert"):
             open_dataset(npy_dir, self_loops="add")
         return
     with open_dataset(npy_dir, self_loops="add") as data:

@@ -118,4 +118,4 @@ def test_it_goes_on_where_it_stopped(layout, tmp_path, monkeypatch, stored):
 def test_a_graph_has_no_stored_rows(tiering_cli, made, tmp_path):
     with pytest.raises(InputError, match=r"stored: .*reordered is a graph"):
         tiering.export_layout(made[1], tmp_path / "out", stored=True)
-    tiering_cli("export", made[1].path, "--stored", "--out", tmp_path / "out").refused("name a layout")
+    tiering_cli("export", made[1].path, "--stored", "--out", tmp_path / "out").refused("give a layout")

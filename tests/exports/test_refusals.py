@@ -71,7 +71,7 @@ def test_a_stopped_export_looks_like_none_and_goes_on(layout, tmp_path, monkeypa
     assert tree_bytes(made.path) == tree_bytes(expected.path)
     assert [path.name for path in out.parent.iterdir()] == ["out"]
     if call:
-        assert "going on" in capfd.readouterr().err and calls[0] not in written
+        assert "resuming an earlier run" in capfd.readouterr().err and calls[0] not in written
 
 
 def test_other_options_do_not_go_on_with_what_was_left(layout, tmp_path, monkeypatch):

@@ -208,7 +208,7 @@ def test_every_block_is_told_apart(tmp_path, monkeypatch):
         for begin in range(0, 100, cut):
             whole.update(begin, memoryview(data)[begin : begin + cut])
         assert whole.done
-        with pytest.raises(FormatError, match=r"file: bytes 32 to 48 are not what was written"):
+        with pytest.raises(FormatError, match=r"file: bytes 32 to 48 differ from what was written"):
             whole = verifier()
             for begin in range(0, 100, cut):
                 whole.update(begin, memoryview(wrong)[begin : begin + cut])
@@ -247,6 +247,6 @@ def test_what_the_core_reads_past_the_cache_is_compared(inputs, tmp_path, method
     assert "indptr" in seen and "indices" not in seen
     with (
         damaged(file, flipped(file.read_bytes(), 40)),
-        pytest.raises(FormatError, match=r"indices: bytes 0 to .* are not what was written"),
+        pytest.raises(FormatError, match=r"indices: bytes 0 to .* differ from what was written"),
     ):
         pipeline.score_graph(inputs / "graph", tmp_path / "damaged", method, **options)

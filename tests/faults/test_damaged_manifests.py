@@ -163,10 +163,10 @@ def test_manifests(examples):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('{"format": "tiering.graph", "format": "tiering.graph"}', "key 'format' stands twice"),
+        ('{"format": "tiering.graph", "format": "tiering.graph"}', "key 'format' occurs twice"),
         ("[" * 990 + "]" * 990, "not valid JSON|expected a JSON object"),
         ("[" * 100_000, "not valid JSON"),
-        ('{"a": NaN}', "NaN is no number of JSON"),
+        ('{"a": NaN}', "NaN is not a JSON number"),
         ('{"format": "tiering.graph", "version": "1' + "0" * 5000 + '.0"}', "expected a version such as 1.0"),
         ('{"format": "tiering.graph", "version": "1.' + "0" * 5000 + '"}', "expected a version such as 1.0"),
         ("9" * 5000, "not valid JSON"),

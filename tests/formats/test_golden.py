@@ -47,5 +47,5 @@ def test_rows_that_an_early_version_cut_over_several_images_are_refused(tmp_path
     shutil.copytree(HERE / "golden/layout-1.2", tmp_path / "layout")
     cut = {"first_page": 0, "num_pages": 3, "rows_per_page": 0, "stride": 1536}
     edit_manifest(tmp_path / "layout", lambda m: m["body"]["node_types"]["paper"].update(ssd_rows=cut))
-    with pytest.raises(FormatError, match=r"cut into pages on 2 images.*make the layout again with `tiering layout`"):
+    with pytest.raises(FormatError, match=r"cut into pages on 2 stripe files.*again with `tiering layout`"):
         tiering.open(tmp_path / "layout")

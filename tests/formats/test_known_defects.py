@@ -18,8 +18,8 @@ from tiering.version import __version__
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "data_specs" / "examples"
 TEXT, PARQUET, NUMBERS = "src,dst,v\n1,2,.5\n2,5,1.5\n", {"src": [0, 1], "dst": [1, 2], "v": [0.5, 1]}, "1 2\n2 5\n"
-FRACTIONS, JOINED, DELETED = "edge data lost their fractions", "became one node", "deleted rows became edges"
-SPLITS, REVERSED = "splits have other nodes", "edges are reversed"
+FRACTIONS, JOINED, DELETED = "edge data lost its fractions", "became one node", "deleted rows became edges"
+SPLITS, REVERSED = "splits have wrong nodes", "edges are reversed"
 
 
 @pytest.fixture(autouse=True)
@@ -70,7 +70,7 @@ def test_an_import_of_an_earlier_version(tmp_path, monkeypatch, capsys, name):
     graph = make(tmp_path, monkeypatch, source, dict(options))
     capsys.readouterr()
     tiering.open(graph.path)
-    lines = [line for line in capsys.readouterr().err.splitlines() if "may have made this wrong" in line]
+    lines = [line for line in capsys.readouterr().err.splitlines() if "may have written errors" in line]
     assert len(lines) == bool(expected)
     for text in (FRACTIONS, JOINED, DELETED, SPLITS, REVERSED):
         assert (text in "".join(lines)) == (text in expected)
@@ -102,7 +102,7 @@ def test_what_is_made_of_it_says_so_too(tmp_path, monkeypatch, tiering_cli):
             known_defects._noted.clear()
             done = tiering_cli(command, "--json", tmp_path / path).ok()
             assert json.loads(done.out)
-            assert done.err.count("tiering 0.1.0 may have made this wrong: edges are reversed") == 1
+            assert done.err.count("tiering 0.1.0 may have written errors: edges are reversed") == 1
     again = tiering.import_graph(tmp_path / "data/edges.txt", tmp_path / "new")
     ordered = tiering.reorder_graph(again, tiering.score_graph(again, tmp_path / "t", "degree"), tmp_path / "q")
     assert "package" not in ordered.manifest.body["changes"]
@@ -114,7 +114,7 @@ def test_embeddings(tmp_path, capsys):
     shutil.copytree(EXAMPLES / "embeddings", tmp_path / "e")
     assert tiering.check(tmp_path / "e") == []
     err = capsys.readouterr().err
-    assert "tiering 0.1.0 may have made this wrong: rows of models that take degrees, norms or edge data" in err
+    assert "tiering 0.1.0 may have written errors: embeddings of models that use degrees, norms or edge data" in err
     assert err.endswith("; if so, run inference again\n")
 
 

@@ -114,7 +114,7 @@ def test_parameters_that_no_fit_gives_are_refused():
     for at, value in ((0, np.float32(0)), (12, np.int32(2**24))):
         data = bytearray((EXAMPLES / "layout-codec/codecs/paper").read_bytes())
         data[at : at + 4] = value.tobytes()
-        with pytest.raises(FormatError, match=r"of column 0 are no int8 parameters; make it again"):
+        with pytest.raises(FormatError, match=r"of column 0 are no valid int8 parameters; make it again"):
             Int8.from_bytes(bytes(data), 3, "codecs/paper")
 
 
@@ -144,7 +144,7 @@ def test_info_shows_what_a_codec_lost(tiering_cli, tmp_path):
 
 def test_info_shows_both(tiering_cli):
     shown = tiering_cli("info", EXAMPLES / "layout-split").ok().out
-    assert "GPU memory: 120 B, split auto" in shown and "Adjacency lists on the GPU" in shown
+    assert "GPU memory: 120 B, split: auto" in shown and "Adjacency lists on the GPU" in shown
     lines = [line.split() for line in shown.splitlines()]
     assert ["feature", "rows", "12", "B", "3", "72.7", "%", "6", "ns", "8.25", "ns"] in lines
     assert [CITES, "2", "50.0", "%", "3", "75.0", "%", "44", "B"] in lines

@@ -104,7 +104,7 @@ def test_ids_less_the_first_come_back(tmp_path: Path, suffix: str) -> None:
         for one in (graph, reordered, layout.graph):
             check(one, "node", [7, 8, 9, 10, 11])
             assert edges_by_numbers(one) == sorted(pairs)
-        with pytest.raises(MissingError, match="no node of type node is called 6"):
+        with pytest.raises(MissingError, match="no node of type node has the id 6"):
             reordered.names().find([7, 6])
 
 
@@ -126,7 +126,7 @@ def test_numbers_that_are_not_there(tmp_path: Path) -> None:
     graph = tiering.import_graph(tmp_path / "e.txt", tmp_path / "g", compact_ids=True)
     numbers = graph.names()
     for missing in (13, -1, 2**63, 2**64 + 5, -(2**70), 0):
-        with pytest.raises(MissingError, match=f"no node of type node is called {missing}"):
+        with pytest.raises(MissingError, match=f"no node of type node has the id {missing}"):
             numbers.find([5, missing])
     for wrong in (5.0, "5", True, None):
         with pytest.raises(InputError, match="ids of node are whole numbers, found "):

@@ -55,10 +55,10 @@ def test_truncated_and_oversized(tmp_path):
     path = saved(tmp_path / "a.npy", np.arange(10))
     data = path.read_bytes()
     path.write_bytes(data[:-3])
-    with pytest.raises(InputError, match=r"truncated: .*int64 \(10,\), 208 bytes in all, found 205"):
+    with pytest.raises(InputError, match=r"truncated: .*int64 \(10,\), 208 bytes in total, found 205"):
         open_npy(path)
     path.write_bytes(data + b"x")
-    with pytest.raises(InputError, match=r"oversized: .*208 bytes in all, found 209"):
+    with pytest.raises(InputError, match=r"oversized: .*208 bytes in total, found 209"):
         open_npy(path)
 
 

@@ -39,7 +39,7 @@ def test_version_1_0_still_opens():
     assert scores.columns == ["feature"] and scores.relations == []
     assert scores.values("author").tolist() == [0.5, 0.75]
     assert scores.summary()["relations"] == {}
-    with pytest.raises(MissingError, match="degree predicts no reads of adjacency; score with presample, vip or hyb"):
+    with pytest.raises(MissingError, match="degree does not predict reads of adjacency; use method presample, vip"):
         scores.adjacency("cites")
 
 

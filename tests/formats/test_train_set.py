@@ -39,8 +39,8 @@ def test_splits_files_and_shares_keep_their_order(graph, tmp_path, monkeypatch, 
 
 
 @pytest.mark.parametrize(("train", "error", "words"), [
-    ("dev", MissingError, "dev: no such file, and no split of that name"),
-    ("author=val", MissingError, "val: no such file, and no split of that name; give one with `train`: a split"),
+    ("dev", MissingError, "dev: no file and no split has this name"),
+    ("author=val", MissingError, "val: no file and no split has this name; give one with `train`: a split"),
     ("paper=", InputError, "expected TYPE=FILE"),
     ({"paper": [3, 3]}, InputError, "each id once, found 1 repeated, such as 3"),
     ({"paper": [3, 10]}, InputError, r"ids 0..9, found 10 at position 1"),

@@ -97,7 +97,7 @@ def test_refuses_names_and_edges_between_no_nodes(tmp_path):
     twice.edges.append(twice.edges[0])
     bad.nodes["bad__name"] = NodeData(1)
     none.nodes["node"] = NodeData(0)
-    no_nodes = r"edges\.npy: relation node:to:node: 1 edges, but no nodes of type 'node'; give"
+    no_nodes = r"edges\.npy: relation node:to:node: 1 edges, but no nodes of type 'node'; correct"
     for dataset, message in ((twice, "occurs twice"), (bad, "bad__name"), (none, no_nodes)):
         with pytest.raises(InputError, match=message):
             build_graph(dataset, tmp_path / "graph")

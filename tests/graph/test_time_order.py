@@ -120,7 +120,7 @@ def test_a_wrong_claim_names_list_and_entry(tmp_path, chunk):
     src, dst = np.zeros(12, np.int64), np.array([7, 3] * 6)
     times = np.array([1, 1, 2, 5, 3, 4, 5, 6, 7, 8, 9, 10])
     sizes = SortSizes(chunk, chunk, 8, 8, 1, 8, 8, 0, 0)
-    with pytest.raises(InputError, match=r"node:to:node: .* entry 2 of the list of node 3 at 4 after 5; leave"):
+    with pytest.raises(InputError, match=r"node:to:node: .* entry 2 of the list of node 3 has time 4 after 5; omit"):
         build_graph(dataset(src, dst, times, is_sorted=True), tmp_path / "g", sizes=sizes)
     lists_of_one = dataset(src[:2], dst[:2][::-1], times[2:0:-1], is_sorted=True)
     build_graph(lists_of_one, tmp_path / "h", sizes=sizes)  # times fall from one list to the next, in none

@@ -84,8 +84,8 @@ def test_through_the_command_line(tiering_cli, tmp_path, request, kind, mode):
     asked = (*asked, "--adjacency-cache", mode, "--scores", chain.scores)
     dry = tiering_cli(*asked, "--dry-run").ok().out
     said = tiering_cli(*asked).ok().out
-    assert f"GPU memory: 80 KiB, split {mode}" in said
-    assert "Adjacency lists on the GPU" in said and "saves per epoch" in said
+    assert f"GPU memory: 80 KiB, split: {mode}" in said
+    assert "Adjacency lists on the GPU" in said and "time saved per epoch" in said
     tiering_cli("check", out, "--full").ok()
     layout, scores = Layout.open(out), Scores.open(chain.scores)
     check_lists(layout, scores)
@@ -213,7 +213,7 @@ def test_run_splits_by_its_own_scores(tiny_dataset, tiering_cli):
     layout = Layout.open(tiny_dataset.parent / "made" / "layout")
     check_lists(layout, Scores.open(tiny_dataset.parent / "made" / "scores"))
     assert run() == []
-    assert tiering_cli("run", config, "--dry-run").ok().out.count("is there already") == 4
+    assert tiering_cli("run", config, "--dry-run").ok().out.count("up to date") == 4
     assert run(CONFIG.replace('"auto"', '"40%"')) == ["layout"]
     shutil.rmtree(tiny_dataset.parent / "made" / "layout")
     assert "adjacency cache 40%: of 400 B" in tiering_cli("run", config, "--dry-run").ok().out

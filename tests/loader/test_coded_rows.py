@@ -215,7 +215,7 @@ def test_large_numbers_are_not_delivered_as_float16(tmp_path):
     toy.tables["author"][:] *= 1e6
     (tmp_path / "data/author").write_bytes(toy.tables["author"].tobytes())
     layout = tiering.write_layout(chain(toy, tmp_path)[2], out=tmp_path / "l", dtype="int8")
-    with pytest.raises(InputError, match="and float16 ends at 65504; deliver them as float32 or bfloat16"):
+    with pytest.raises(InputError, match="but float16 ends at 65504; deliver them as float32 or bfloat16"):
         layout.features("author", dtype="float16")
     with pytest.raises(InputError, match="float16 ends at 65504"):
         layout.loader("train", node_type="paper", dtype="float16")

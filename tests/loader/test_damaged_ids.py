@@ -58,7 +58,7 @@ FLIPS: dict[str, tuple[str, int, str]] = {
     "a class too few": ("nodes/node/label", -2, "labels of node type 'node': entry 3 is -2, expected -1..2"),
     "the order": ("order/nodes/node/new_to_old", -1, "order of node type 'node': entry 3 is -1, expected 0..299"),
     "ranks": ("order/nodes/node/old_to_new", 300, "old_to_new of node type 'node': entry .* is 300, expected 0..299"),
-    "offsets": ("relations/node__to__node/indptr", -5, r"relation node:to:node: indptr falls from"),
+    "offsets": ("relations/node__to__node/indptr", -5, r"relation node:to:node: indptr decreases from"),
     "the last offset": ("relations/node__to__node/indptr", 2999, "indptr ends at 2999 but there are 3000 indices"),
 }
 READ_BY = {

@@ -196,7 +196,7 @@ def test_reads_under_way_are_the_parents(tmp_path):
             return bool((buffer[begin : begin + (1 << 20)] == data).all())
 
         def in_the_child(reader: Any = reader, read: Any = read) -> bool:
-            with pytest.raises(OSError, match="begun by another process, of which this is a fork"):
+            with pytest.raises(OSError, match="these reads belong to another process, and this is a fork of it"):
                 reader.finish()
             return read()
 

@@ -135,7 +135,7 @@ def test_numpy_files_hold_values_and_masks(tmp_path: Path, capfd: Any, monkeypat
     np.save(folder / "node_label.npy", NAN.numpy())
     graph = tiering.import_graph(folder, tmp_path / "b", split=(0.5, 0.25, 0.25))
     np.testing.assert_array_equal(graph.labels(), NAN.numpy())
-    assert "node_label.npy: -1.9550561904907227 at row 1 is no class" in capfd.readouterr().err
+    assert "node_label.npy: -1.9550561904907227 at row 1 is not a class" in capfd.readouterr().err
     assert not np.isnan(NAN.numpy()[graph.split("train")]).any() and graph.split("train").size == 30
     np.save(folder / "node_label.npy", (np.arange(NODES) % 4).astype(np.float32))  # whole numbers: classes, as in IGB
     assert tiering.import_graph(folder, tmp_path / "c").num_classes() == 4

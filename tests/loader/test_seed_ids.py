@@ -39,7 +39,7 @@ def test_seeds_that_are_refused(tmp_path):
     layout, numbers = named_layout(tmp_path / "names", "names"), named_layout(tmp_path / "numbers", "numbers")
     for options, words in (
         ({"seeds": [1], "seed_ids": "own"}, "seed_ids: expected rank, original, name, found 'own'"),
-        ({"seeds": ["Q1"], "seed_ids": "name"}, "no node of type node is called 'Q1'"),
+        ({"seeds": ["Q1"], "seed_ids": "name"}, "no node of type node has the name 'Q1'"),
         ({"seeds": [1], "seed_ids": "name"}, "names of node are text, found 1"),
         ({"seeds": ["Q0é"]}, "seeds: expected ranks of 'node', whole numbers"),
         ({"seeds": [60], "seed_ids": "original"}, "seeds: entry 0 is 60; expected original ids"),
@@ -47,7 +47,7 @@ def test_seeds_that_are_refused(tmp_path):
     ):
         with pytest.raises((InputError, MissingError), match=words):
             layout.loader(**options)
-    with pytest.raises((InputError, MissingError), match="no node of type node is called 5"):
+    with pytest.raises((InputError, MissingError), match="no node of type node has the id 5"):
         numbers.loader(seeds=pa.array([5]), seed_ids="name")
     with pytest.raises(TypeError, match="seed_ids"):
         layout.link_loader(seed_ids="name")

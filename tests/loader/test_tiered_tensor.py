@@ -355,10 +355,10 @@ NAN[1, 7, 2], FAR[1, 2] = float("nan"), 1e5
 
 
 @pytest.mark.parametrize(("tensor", "dtype", "message"), [
-    (NAN, "int8", "row 1, column 23 is nan, which int8 cannot hold; store the table as float32, float16 or bf"),
-    (FAR, "float16", "row 1, column 2 is 100000, which float16 cannot hold; store the table as float32 or bfloat16"),
+    (NAN, "int8", "row 1, column 23 is nan, which int8 cannot store; store the table as float32, float16 or bf"),
+    (FAR, "float16", "row 1, column 2 is 100000, which float16 cannot store; store the table as float32 or bfloat16"),
     (FAR * 3.4e33, "bfloat16", "tiered tensor: column 2 has 3.4e.38, which bfloat16 rounds to infinity"),
-    (FAR.long() * 1000, "int8", "row 1, column 2 is 100000000, and codecs hold whole numbers up to 2.24"),
+    (FAR.long() * 1000, "int8", "row 1, column 2 is 100000000, but codecs store whole numbers up to 2.24"),
     (FAR, "int4", "dtype: expected auto, float32, float16, bfloat16, float8_e4m3, int8, found 'int4'"),
     (FAR.bool(), "int8", "dtype: int8 stores float16, .*, int64, found a tensor of bool"),
     (FAR.to(torch.complex64), "float16", "found a tensor of complex64"),

@@ -109,7 +109,7 @@ def test_damaged_memory_tiers_and_adjacency(kit, build):
         data = bytearray(path.read_bytes())
         data[17] ^= 2
         path.write_bytes(data)
-        with pytest.raises(FormatError, match=f"{words}.* are not what was written"):
+        with pytest.raises(FormatError, match=f"{words}.* differ from what was written"):
             open_layout(layout.path).loader(batch_size=64, fanouts=(5,), verify=True)
         open_layout(layout.path).loader(batch_size=64, fanouts=(5,))
         data[17] ^= 2

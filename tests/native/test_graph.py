@@ -34,7 +34,7 @@ def test_out_degrees(edges):
 
 @pytest.mark.parametrize(("indptr", "indices", "message"), [
     ([1, 2], [0, 0], r"indptr begins with 1, expected 0"),
-    ([0, 2, 1, 3], [0, 0, 0], "indptr falls from 2 at 1 to 1 at 2"),
+    ([0, 2, 1, 3], [0, 0, 0], "indptr decreases from 2 at 1 to 1 at 2"),
     ([0, 2], [0, 0, 0], "indptr ends at 2 but there are 3 indices"),
     ([0, 2], [0, 7], r"indices\[1\] is 7, outside 0\.\.2"),
     ([], [], "indptr: expected one entry more than there are columns"),

@@ -91,8 +91,8 @@ def test_offsets_name_what_does_not_fit():
         ((indptr, columns[:1]), "dst_old_to_new has 1 entries for 2 columns"),
         ((indptr, np.array([0, 2])), r"dst_old_to_new\[1\] is 2, outside 0\.\.1"),
         # Which of the two columns' degrees, 1 or 2, place 1 keeps is left to the threads.
-        ((indptr, np.array([1, 1])), "is no permutation: .* have [12] entries, the graph has 3"),
-        ((np.array([0, 3, 2]), columns), "indptr falls from 3 at 1 to 2 at 2"),
+        ((indptr, np.array([1, 1])), "is not a permutation: .* have [12] entries, the graph has 3"),
+        ((np.array([0, 3, 2]), columns), "indptr decreases from 3 at 1 to 2 at 2"),
         ((indptr, columns.astype(float)), "dst_old_to_new: expected contiguous 1-D int32 or int64"),
     ]:
         with pytest.raises(ValueError, match=message):
@@ -113,7 +113,7 @@ def test_windows_name_what_does_not_fit():
             native.place_indices(*arguments, 2)
     for part in (sources, sources[1:]):
         entries = np.array([1, 3], np.int32).view(np.uint8)
-        with pytest.raises(ValueError, match="the window holds an entry that is no source"):
+        with pytest.raises(ValueError, match="the window has an entry that is not a source"):
             native.rename_sources(entries, part, 3 - part.size, 3, 2)
     with pytest.raises(ValueError, match="src_old_to_new: expected new ids of sources below num_src"):
         native.rename_sources(out, sources, 1, 3, 2)

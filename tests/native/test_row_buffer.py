@@ -127,7 +127,7 @@ def test_who_waits_is_released_by_stop(rows, engine):
 def test_one_epoch_at_a_time(rows):
     buffer = rows.buffer({512: 300, 5732: 60})
     buffer.begin(1, 0, 0)
-    with pytest.raises(RefusedError, match="an epoch is under way"):
+    with pytest.raises(RefusedError, match="an epoch is running"):
         buffer.begin(1, 0, 0)
     buffer.cancel()
     assert not buffer.add([np.empty(0, np.int64)] * 2)

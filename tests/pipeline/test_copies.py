@@ -186,7 +186,7 @@ def test_moved_stripe_files_are_linked_again(made, tmp_path, tiering_cli):
     tiering.copy(made / "layout", tmp_path / "layout", ssd=disks)
     digest = Layout.open(tmp_path / "layout").digest
     (tmp_path / "x").rename(tmp_path / "z")
-    refused = tiering_cli("info", tmp_path / "layout").refused("moved?", "tiering copy --relink")
+    refused = tiering_cli("info", tmp_path / "layout").refused("if it was moved", "tiering copy --relink")
     assert "ssd-0" in refused
     tiering_cli("copy", "--relink", tmp_path / "layout", "--ssd", tmp_path / "y").refused("ssd-0-of-2", "found none")
     found = tiering_cli("copy", "--relink", tmp_path / "layout", "--ssd", tmp_path / "z", "--ssd", tmp_path / "y")
@@ -226,7 +226,7 @@ def test_stripe_files_in_the_layout(made, tmp_path):
 def test_new_paths_that_are_none(made, tmp_path, text):
     tiering.copy(made / "layout", tmp_path / "copy")
     (tmp_path / "copy" / MOVED).write_text(text)
-    with pytest.raises(FormatError, match=r"external\.json: expected paths"):
+    with pytest.raises(FormatError, match=r"external\.json: expected the paths"):
         tiering.open(tmp_path / "copy")
 
 
@@ -239,7 +239,7 @@ def test_what_cannot_be_copied(made, tmp_path, tiering_cli):
     tiering_cli("copy", layout, layout / "x").refused("apart from")
     tiering_cli("copy", layout, tmp_path / "x", "--verify", "some").refused("verify")
     tiering_cli("copy", layout, tmp_path / "x", "--ssd", layout / "y").refused("lies in")
-    tiering_cli("copy", layout, "s3://user:secret@bucket/x").refused("holds credentials")
+    tiering_cli("copy", layout, "s3://user:secret@bucket/x").refused("has credentials")
     tiering_cli("copy", layout, "nowhere://bucket/x").refused("scheme")
     tiering_cli("copy", tmp_path / "none", tmp_path / "x").refused("no such file")
     (tmp_path / "mine").mkdir()

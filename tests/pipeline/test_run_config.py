@@ -93,7 +93,7 @@ def test_a_chain_of_an_earlier_version_is_kept(tiny_dataset, monkeypatch, capsys
     known_defects._noted.clear()
     capsys.readouterr()
     assert done(run_config(config)) == []
-    said = [line for line in capsys.readouterr().err.splitlines() if "may have made this wrong" in line]
+    said = [line for line in capsys.readouterr().err.splitlines() if "may have written errors" in line]
     assert [line.split(": ")[1] for line in said] == [
         str(tiny_dataset.parent / place) for place in ("graph", "reordered", "layout/graph")
     ]
@@ -345,7 +345,10 @@ def test_memory_reaches_the_stages_that_take_it(config: Path, monkeypatch: pytes
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (('"wrpr"', '"wrpr"\ntrain = "trian"'), r"trian: no such file, and no split.*give one with \[score\] train"),
+        (
+            ('"wrpr"', '"wrpr"\ntrain = "trian"'),
+            r"trian: no file and no split has this name.*give one with \[score\] train",
+        ),
         (('"30%"', '"30%"\ndtype = "paper=int8"'), r"\[layout\] dtype: .* has no features of 'paper'"),
         (('"30%"\nssd = ["ssd0", "ssd1"]', '"30%"'), r"have no tier; give \[layout\] ssd = \"DIR\", or \[layout\] cpu"),
         (('"tiny"', '"tiny"\nsplit = [0.9, 0.9]'), r"\[dataset\] split: expected three fractions"),

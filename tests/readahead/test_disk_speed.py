@@ -89,7 +89,7 @@ def test_a_file_without_the_figures_is_refused(tmp_path, content):
 def test_figures_that_no_disk_has_are_refused(tmp_path, figure, name):
     path = tmp_path / "disk.json"
     path.write_text(json.dumps({"reads_per_second": 1, "bytes_per_second": 1} | {name: float(figure)}))
-    with pytest.raises(InputError, match=r"disk\.json: .*expected more than 0 and no infinity, found "):
+    with pytest.raises(InputError, match=r"disk\.json: .*expected finite values above 0, found "):
         read_speed(path)
 
 
@@ -166,7 +166,7 @@ def test_a_read_that_ends_early_is_refused(image):
     ("auto", (2.8e6, 6e9, 324e-6), 4, 227, 1.0, "= 227 for each of 4"),
     ("auto", (1e5, 6e9, 1e-4), 1, 128, 1.0, "= 10 for each of 1, at least 128"),
     ("auto", (2e6, 6e9, 4e-4), 1, 256, 0.32, "= 800 for each of 1, at most 256"),
-    ("auto", (7e5, 6e9), 1, 128, None, "the default, because the latency of the disks is not known"),
+    ("auto", (7e5, 6e9), 1, 128, None, "the default, because the disks' latency is unknown"),
     ("auto", None, 2, 128, None, "the default"), (7, None, 2, 7, None, "asked for"),
 ])  # fmt: skip
 def test_reads_in_flight_follow_from_latency_and_rate(asked, speed, drives, depth, share, words):

@@ -144,5 +144,5 @@ def test_a_number_that_a_codec_cannot_hold_is_named(tmp_path):
     np.save(tmp_path / "data" / "node_feat.npy", rows)
     graph = tiering.import_graph(tmp_path / "data", tmp_path / "graph", num_nodes=300)
     ordered = tiering.reorder_graph(graph, tiering.score_graph(graph, tmp_path / "s", "degree"), tmp_path / "ordered")
-    with pytest.raises(InputError, match="row 151, column 2 is nan, which int8 cannot hold"):
+    with pytest.raises(InputError, match="row 151, column 2 is nan, which int8 cannot store"):
         tiering.write_layout(ordered, tmp_path / "out", cpu="100%", dtype="int8", cluster=ClusterOptions(shards=4))

@@ -22,7 +22,7 @@ def test_resources_as_text_and_by_name():
     assert ClusterOptions("ray", resources="tiering=.5, slots=2,pool=graphs").wanted == wanted
     assert ClusterOptions("ray", resources=wanted).wanted == wanted
     assert ClusterOptions("ray").wanted == {}
-    with pytest.raises(InputError, match="resources: only with executor ray; leave it out"):
+    with pytest.raises(InputError, match="resources: needs executor ray; add it"):
         ClusterOptions(resources="tiering=1")
 
 
@@ -35,7 +35,7 @@ def test_without_ray(monkeypatch, tmp_path):
 
 
 def test_workers_of_a_cluster_that_is_joined():
-    with pytest.raises(InputError, match="workers: of an executor on this machine"):
+    with pytest.raises(InputError, match="workers: does not apply to a cluster that is joined"):
         ClusterOptions("ray", address="auto", workers=3)
 
 

@@ -130,7 +130,9 @@ def test_files_that_change_while_tasks_read_them(tmp_path):
         column = data.edges[0].src
         assert isinstance(column, ParquetColumn)
         write(source, edges(400))
-        with pytest.raises(Exception, match=r"part-0\.parquet: expected 334 rows, as when it was opened, found 134"):
+        with pytest.raises(
+            Exception, match=r"part-0\.parquet: expected 334 rows, as when the file was opened, found 134"
+        ):
             column.read(0, 10)
 
 

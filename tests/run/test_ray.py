@@ -141,7 +141,7 @@ def test_a_task_that_fits_nowhere_ends_the_job(driver, tmp_path, asked, words):
     assert found["error"] == "CapabilityError"
     assert found["text"].startswith("step stage: expected a machine with ")
     assert found["text"].count(f"{os.uname().nodename} (1 processors, ") == 2
-    for each in (words, "give tasks less (`task_memory`), or add such a machine", "finished tasks are kept"):
+    for each in (words, "use smaller tasks (`task_memory`), or add such a machine", "finished tasks are kept"):
         assert each in found["text"]
 
 
@@ -169,7 +169,7 @@ LACKS = {
         "def stat(path, *rest, **more):\n"
         "    if '/plans/' in str(path):\n        raise FileNotFoundError(2, 'No such file', str(path))\n"
         "    return plain(path, *rest, **more)\nos.stat = stat\n",
-        "expected to find the plan of ",
+        "is missing in the store",
     ),
     "another output directory": (
         "import os\nplain = os.stat\n"
@@ -190,7 +190,7 @@ def test_a_node_that_joins_later_and_cannot_run_tasks_is_left_out(driver, plain,
     found = driver.ask("joined_later", store=tmp_path / "store", **more).answer()
     assert (found.get("text"), found.get("digest"), found.get("run"), found.get("retried")) == (None, plain, ALL, 0)
     assert LACKS[lack][1] in found["said"]
-    assert found["said"].count("; this machine is left out") == 1
+    assert found["said"].count("; this machine is skipped") == 1
 
 
 def test_a_head_that_is_lost_ends_the_job(plain, tmp_path):
@@ -227,7 +227,7 @@ def test_a_node_is_killed(driver, plain, tmp_path):
     found = driver.answer()
     assert (found["digest"], found["run"]) == (plain, ALL)
     assert found["retried"] > 0
-    assert any("Ray there, is gone" in error for error in found["errors"]), found["errors"]
+    assert any("Ray on it, is gone" in error for error in found["errors"]), found["errors"]
 
 
 def test_a_command_on_a_cluster_of_its_own(tiny_dataset, tmp_path):

@@ -96,7 +96,7 @@ def test_tasks_of_a_job_share_what_they_open(store, executor):
 
 def test_a_plan_that_differs_is_refused(store, executor):
     Job(store, "job", executor).run(Step("one", "cluster_jobs:nothing", 2))
-    with pytest.raises(ConflictError, match=r"plans/one\.json is another plan.*remove the job's folder"):
+    with pytest.raises(ConflictError, match=r"plans/one\.json is a different plan.*remove the job's folder"):
         Job(store, "job", executor).run(Step("one", "cluster_jobs:nothing", 3))
 
 
@@ -145,7 +145,7 @@ def test_only_what_is_lost_is_made_again(store, executor, plain, damage):
     assert [index for index in range(MAPS) if again[index] != first[index]] == [4]
     assert cluster_jobs.digest(job, [again, *done]) == plain
     assert (counters.recovered, counters.run, counters.retried >= 1) == (1, ALL + 1, True)
-    assert any("task 4 of cut has to be run again" in error for error in counters.errors)
+    assert any("task 4 of cut must run again" in error for error in counters.errors)
 
 
 @pytest.mark.parametrize("damaged", [False, True])
@@ -202,7 +202,7 @@ def test_a_plan_that_a_power_cut_has_torn_is_written_again(store, executor, plai
 def test_two_runs_of_other_bytes_are_a_conflict(store):
     stage = Step("differ", "cluster_jobs:differ", 1)
     first = run_attempt(Call(store.url, "job", stage, 0, plan_digest(stage)))
-    with pytest.raises(ConflictError, match="task 0 of differ was run twice and made different bytes"):
+    with pytest.raises(ConflictError, match="task 0 of differ ran twice and wrote different bytes"):
         run_attempt(Call(store.url, "job", stage, 0, plan_digest(stage)))
     assert read_record(store, "job", "differ", 0) == first
     assert len([name for name in files(store) if name.endswith(".shuffle")]) == 1

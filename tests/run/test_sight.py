@@ -127,7 +127,7 @@ def without(name: str) -> Callable[..., Any]:
     ("name", "words"),
     [
         ("edges.txt", "not-edges.txt: expected a file of 3 bytes, as the driver sees it, found nothing"),
-        ("out", "not-out of this run, found another or none"),
+        ("out", "not-out of this run, found none or another run's"),
     ],
 )
 def test_a_machine_without_the_input_or_the_output_is_left_out(
@@ -137,8 +137,8 @@ def test_a_machine_without_the_input_or_the_output_is_left_out(
     assert [record["facts"]["content"] for record in made] == ["0 1"] * 3
     said = capfd.readouterr().err
     assert said.startswith("note: process 7 of blind: ")
-    assert f"{words}; this machine is left out\n" in said
-    assert said.count("is left out") == 1
+    assert f"{words}; this machine is skipped\n" in said
+    assert said.count("is skipped") == 1
     assert sorted(path.name for path in Path(params["folder"]).glob("file-*")) == ["file-0", "file-1", "file-2"]
 
 
@@ -155,7 +155,7 @@ def test_a_file_that_a_task_misses_leaves_its_machine_out(run_on: Any, params: d
         CapabilityError, match=r"process 7 of first: edges\.npy: no such file; process 7 of second: edges"
     ):
         run_on({**params, "kind": "missing"}, "fail", first=make_attempt, second=make_attempt)
-    assert capfd.readouterr().err.count("edges.npy: no such file; this machine is left out") == 2
+    assert capfd.readouterr().err.count("edges.npy: no such file; this machine is skipped") == 2
 
 
 @pytest.mark.parametrize(

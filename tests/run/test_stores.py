@@ -67,7 +67,7 @@ def test_an_object_may_be_empty(store):
 def test_what_is_not_there(store):
     assert store.size("job/nothing") is None
     for begin, nbytes in ((0, None), (0, 0), (3, 4)):
-        with pytest.raises(MissingError, match="job/nothing: expected a file, found none"):
+        with pytest.raises(MissingError, match="job/nothing: the file is missing"):
             store.read("job/nothing", begin, nbytes)
     store.remove("job/nothing")
 

@@ -171,7 +171,7 @@ def test_bad_weights_are_named(bad, shown, dtype):
 
 def test_weights_of_zeros_alone():
     weights = {CITES: np.ones(3), WRITES: np.zeros(3), BY: np.ones(3)}
-    with pytest.raises(InputError, match="weights of relation author:writes:paper: all 3 are 0, so no edge can be dr"):
+    with pytest.raises(InputError, match="weights of relation author:writes:paper: all 3 are 0, so no edge can be sa"):
         make_sampler(papers(weights), SamplingOptions([2], sampler="weighted"))
 
 

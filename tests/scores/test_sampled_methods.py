@@ -129,7 +129,7 @@ def test_bytes_of_adjacency(tree, tmp_path):
     whole = pipeline.score_graph(tree, tmp_path / "whole", "vip", fanouts="writes=2,cites=-1,in=0;5", batch_size=1)
     np.testing.assert_allclose(adjacency_bytes(tree, whole, "writes")[0], 2 * (16 + 2.5 * 4))
     ranked = pipeline.score_graph(tree, tmp_path / "degree", "degree")
-    with pytest.raises(MissingError, match="degree predicts no reads of adjacency"):
+    with pytest.raises(MissingError, match="degree does not predict reads of adjacency"):
         adjacency_bytes(tree, ranked, "writes")
 
 

@@ -141,7 +141,7 @@ def test_training_sets(tmp_path):
         ([], "training set is empty"),
         ([0.5], "whole numbers"),
         ("0%", "above 0%"),
-        ("missing.npy", "no such file"),
+        ("missing.npy", "no file and no split has this name"),
         ("paper=1%", "no node type 'paper'"),
     ):
         with pytest.raises((InputError, FileNotFoundError), match=message):

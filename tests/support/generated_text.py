@@ -226,7 +226,7 @@ def _spoil(draft: _Draft, pieces: list[tuple[str, bool]]) -> str:
         ([*fields[:-1], "lone\rreturn"], "line LINE: .*carriage return alone"),
     ]
     if draft.delimiter in ",;|":
-        mistakes += [([*fields[:-1], '"open'], "line LINE: expected a quote to close")] * 3
+        mistakes += [([*fields[:-1], '"open'], "line LINE: a quote does not close")] * 3
     if not draft.named:
         mistakes.append((["Bob", *fields[1:]], "line LINE: expected a whole number"))
         if draft.comment != "#":

@@ -259,7 +259,7 @@ class _Program:
             node = self.cluster.add_node(**_NODE, env_vars=environment)
             try:
                 end = time.monotonic() + 40
-                while "is left out" not in said.getvalue() and time.monotonic() < end:
+                while "is skipped" not in said.getvalue() and time.monotonic() < end:
                     time.sleep(0.05)
                 for task in hold["tasks"]:
                     Path(hold["folder"], f"{task}.go").touch()

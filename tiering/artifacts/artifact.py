@@ -29,7 +29,7 @@ _PIECE = 8 * 1024 * 1024
 
 
 class Artifact(Described):
-    """Base of the artifact types. An open one is a snapshot: its files, and those of nested artifacts, stay open."""
+    """Base of the artifact types. An open one is a snapshot: its files and its nested artifacts' files stay open."""
 
     kind: ClassVar[str] = ""
     part_types: ClassVar[tuple[str, ...]] = ()  # kinds of nested artifacts, which are their names too
@@ -72,7 +72,7 @@ class Artifact(Described):
     def open(cls: type[Self], path: str | os.PathLike[str], *, outside: bool = True) -> Self:
         """Open the artifact at `path`, checked at level ``header``. Cost: reads the manifest, opens each file.
 
-        `outside`: files outside the artifact must be there; else one that is missing is an error of who reads it.
+        `outside`: files outside the artifact must exist; else a missing file is an error when it is read.
         """
         for pause in (0.0, 0.02, 0.1):  # a part may be of another version than what was read before
             time.sleep(pause)
@@ -85,7 +85,7 @@ class Artifact(Described):
             except (FormatError, MissingError):
                 if before == _inode_state(path):
                     raise
-        raise BusyError(f"{path}: is being replaced; open it again when the run that writes it has ended")
+        raise BusyError(f"{path}: is being replaced; open it again when the run that writes it has finished")
 
     def _lacks_files(self) -> bool:
         return any(part._header_problems() or part._lacks_files() for part in self._nested.values())
@@ -221,7 +221,7 @@ class Artifact(Described):
         if node_type is None and len(types) == 1:
             return types[0]
         if node_type not in types:
-            problem = "say which node type" if node_type is None else f"no node type {node_type!r}"
+            problem = "give the node type" if node_type is None else f"no node type {node_type!r}"
             raise MissingError(f"{self.path}: {problem}; types: {', '.join(types)}")
         return node_type
 
@@ -239,7 +239,7 @@ class Artifact(Described):
         for name, external in self.manifest.external.items():
             size = external.bytes if str(external.path) in unreadable else directory.open(external.path)
             if size != external.bytes and ((outside and self.needs_outside) or size is not None):
-                missing = f"the file does not exist (moved? then {self.relink})"
+                missing = f"the file does not exist (if it was moved, {self.relink})"
                 message = missing if size is None else f"expected {external.bytes} bytes, found {size}"
                 problems.append(Problem(f"external {name}: {external.path}", message, "external"))
         return problems or list(self._body_problems())
@@ -274,7 +274,7 @@ class Artifact(Described):
         }
 
     def describe(self) -> list[Part]:
-        """Describe the artifact to people: its path, what made it, its content."""
+        """Describe the artifact: its path, the command that wrote it, its content."""
         summary = self.summary()
         provenance = summary["provenance"]
         made = [str(provenance[key]) for key in ("stage", "package") if provenance.get(key)]
@@ -311,7 +311,7 @@ class VerifyReport:
         return {"compared": self.compared, "known": self.known, "samples": self.samples}
 
     def compare(self, manifest: Manifest, name: str) -> list[Problem]:
-        """Return the damage of a file: of all its blocks, or of some drawn at random."""
+        """Return the damage of a file: of all its blocks, or of a random sample."""
         try:
             verifier = manifest.verifier(name)
         except FormatError as error:
@@ -331,7 +331,7 @@ class VerifyReport:
             return []
         places = ", ".join(verifier.describe(block) for block in wrong[:_SHOWN])
         more = f" and {len(wrong) - _SHOWN} more places" if len(wrong) > _SHOWN else ""
-        return [Problem(where, f"content changed: {places}{more} are not what was written", "checksum")]
+        return [Problem(where, f"content changed: {places}{more} differ from what was written", "checksum")]
 
     def compare_samples(self, name: str, external: External) -> list[Problem]:
         """Return the damage of a user's file by its samples; a whole check reads it all, to see what is lost."""
@@ -354,5 +354,5 @@ class VerifyReport:
     def __str__(self) -> str:
         text = f"{format_bytes(self.compared)} of {format_bytes(self.known)} compared with checksums"
         if self.samples:
-            text += f"; known by 64 samples alone, which were compared: {', '.join(self.samples)}"
+            text += f"; only 64 samples were compared of {', '.join(self.samples)}"
         return text

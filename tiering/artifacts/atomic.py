@@ -1,6 +1,6 @@
 """Output directories that exist whole or not at all: ``OUT`` is written as ``.OUT.partial``, under a lock, and renamed.
 
-The next run of the same command goes on from the journal of a killed one. Whatever `commit` replaces goes last.
+The next run of the same command resumes from the journal of a killed run. Whatever `commit` replaces goes last.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LOCK = re.compile(rb"[\0\d :\n-]*")  # content of a lock file, process and time
 class OutputDirectory(AbstractContextManager["OutputDirectory"]):
     """A directory being written, in `path`; a context manager that leaves nothing behind on an error.
 
-    With an `identity`, JSON types that say what is computed from what, a run goes on from the `journal` of an earlier
+    With an `identity`, JSON types that say what is computed from what, a run resumes from the `journal` of an earlier
     one. Without `force`, an `out` that exists is refused, and an unfinished one whose inputs changed.
     """
 
@@ -92,7 +92,7 @@ class OutputDirectory(AbstractContextManager["OutputDirectory"]):
         require_local(out=out)
         self.out = Path(os.path.abspath(out))  # noqa: PTH100 - keep symbolic links in the name as given
         if not self.out.name:
-            raise InputError(f"output {self.out}: expected the name of a directory to create")
+            raise InputError(f"output {self.out}: expected the name of a new directory")
         hidden = self.out.parent / f".{self.out.name}"
         self.path = hidden.with_name(f"{hidden.name}.partial")
         self._old = hidden.with_name(f"{hidden.name}.old")
@@ -135,7 +135,7 @@ class OutputDirectory(AbstractContextManager["OutputDirectory"]):
         earlier = Journal.reopen(self.path / JOURNAL)
         if earlier is not None and earlier.identity == identity:
             if earlier.done:
-                note(f"note: {self.out}: going on with what an earlier run has left")
+                note(f"note: {self.out}: resuming an earlier run")
             return earlier
         if earlier is not None:
             earlier.close()
@@ -144,7 +144,7 @@ class OutputDirectory(AbstractContextManager["OutputDirectory"]):
             if earlier.done:
                 version = earlier.identity.get("package", __version__)
                 other = "other options or inputs" if version == __version__ else f"version {version} of tiering"
-                note(f"note: {self.out}: what an unfinished run with {other} has left is removed")
+                note(f"note: {self.out}: removed the output of an unfinished run with {other}")
             ExternalDirectories(earlier, self.out).clear("make")
         _remove(self.path)
         self.path.mkdir()
@@ -158,7 +158,7 @@ class OutputDirectory(AbstractContextManager["OutputDirectory"]):
         name = next(name for name in sorted({*then, *today}) if then.get(name) != today.get(name))
         raise InputError(
             f"{name}: changed since a run that left {self.out} unfinished (expected {then.get(name, 'no such input')}, "
-            f"found {today.get(name, 'none')}); give --force to start anew, or put the input back to go on"
+            f"found {today.get(name, 'none')}); give --force to start over, or restore the input to resume"
         )
 
     def _acquire(self) -> int:
@@ -169,9 +169,7 @@ class OutputDirectory(AbstractContextManager["OutputDirectory"]):
                 stack.callback(os.close, fd)
                 text = os.pread(fd, 64, 0)
                 if not _LOCK.fullmatch(text):
-                    raise ExistsError(
-                        f"{self._lock_path}: expected a lock file or none, found another file; move it away"
-                    )
+                    raise ExistsError(f"{self._lock_path}: this is not a lock file of tiering; move it away")
                 try:
                     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
@@ -263,7 +261,7 @@ class OutputFile(OutputDirectory):
                 start = file.read(6)
         if start != b"\x93NUMPY":
             raise ExistsError(
-                f"{self.out}: expected a numpy file to replace, found another thing; choose another output"
+                f"{self.out}: expected a numpy file to replace, found another kind of file; choose another output"
             )
 
     def commit_file(self) -> None:
@@ -316,7 +314,7 @@ class ExternalDirectories:
             return False
 
     def own_temporary(self, folder: Path) -> None:
-        """Create a directory that the run needs while it works; remove those of earlier runs with other options."""
+        """Create a directory that the run needs while it works; remove earlier runs' directories with other options."""
         for other in self._recorded(_TEMPORARY):
             if other != folder:
                 self._remove(other, whole=True)

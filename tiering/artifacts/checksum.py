@@ -226,6 +226,6 @@ class Verifier:
 
     def _error(self, block: int) -> FormatError:
         return FormatError(
-            f"{self.path}: {self.describe(block)} are not what was written (their checksum differs): the file is "
+            f"{self.path}: {self.describe(block)} differ from what was written (checksum): the file is "
             "damaged; restore it or make the artifact again (--no-verify reads it as it is)"
         )

@@ -50,7 +50,7 @@ def read_manifest(directory: OpenDirectory, kind: str | None = None) -> Manifest
     if size is None:
         raise MissingError(
             f"{directory.path}: expected an artifact directory with a {MANIFEST}, found none; "
-            "an unfinished or foreign directory cannot be opened: run the stage that makes it"
+            "only finished artifacts can be opened: run the command that writes it"
         )
     if size > MAX_MANIFEST_BYTES:
         raise FormatError(f"{file}: expected at most {MAX_MANIFEST_BYTES} bytes, found {size}; make the artifact again")
@@ -82,36 +82,36 @@ def _read_moved(directory: OpenDirectory, external: Mapping[str, Any]) -> dict[s
         if not unsafe and moved.keys() <= external.keys():
             return cast("dict[str, str]", moved)
     advice = "remove it, or write it with `tiering copy --relink`"
-    raise FormatError(f"{directory.path / MOVED}: expected paths of external files by their names; {advice}")
+    raise FormatError(f"{directory.path / MOVED}: expected the paths of external files by name; {advice}")
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members: dict[str, Any] = {}
     for key, value in pairs:
         if key in members:
-            raise ValueError(f"key {key!r} stands twice in an object")
+            raise ValueError(f"key {key!r} occurs twice in an object")
         members[key] = value
     return members
 
 
 def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def document_problems(document: Any, kind: str | None = None, data: bytes | None = None) -> list[Problem]:
     """Return the problems of a parsed manifest that show without its files; `data`: the bytes that were sealed."""
     if not isinstance(document, dict) or not isinstance(document.get("format"), str):
-        return [Problem(MANIFEST, "expected a JSON object with a text `format`", "schema")]
+        return [Problem(MANIFEST, "expected a JSON object with a string `format`", "schema")]
     actual = document["format"].removeprefix("tiering.")
     if not document["format"].startswith("tiering.") or actual not in KINDS:
         known = ", ".join(f"tiering.{known}" for known in KINDS)
         what = shorten(repr(document["format"]))
-        return [Problem(MANIFEST, f"expected a format out of {known}; found {what}", "version")]
+        return [Problem(MANIFEST, f"expected one of the formats {known}, found {what}", "version")]
     if problem := _version_problem(document, actual, data):
         return [problem]
     if kind is not None and actual != kind:
         verb = {"graph": "import", "order": "reorder"}.get(kind, kind).removesuffix("s")
-        text = f"expected a {kind} artifact, found a {actual} artifact; name the output of `tiering {verb}`"
+        text = f"expected a {kind} artifact, found a {actual} artifact; give the output of `tiering {verb}`"
         return [Problem(MANIFEST, text, "kind")]
     problems = [body_problem(place, text, "schema") for place, text in schema_problems(document, actual)]
     return problems or list(_entry_problems(document))
@@ -130,7 +130,7 @@ def _version_problem(document: dict[str, Any], kind: str, data: bytes | None) ->
     requires = document.get("requires")
     texts = requires if isinstance(requires, list) and all(isinstance(name, str) for name in requires) else []
     if unknown := ", ".join(sorted(set(texts) - SUPPORTED_FEATURES)):
-        return Problem(MANIFEST, f"requires features this package does not know: {shorten(unknown)}", "version")
+        return Problem(MANIFEST, f"requires features that this version does not know: {shorten(unknown)}", "version")
     return None
 
 
@@ -158,7 +158,7 @@ def _entry_problems(document: dict[str, Any]) -> Iterator[Problem]:
     for name, entry in document["files"].items():
         expected = FileEntry(entry["dtype"], tuple(entry["shape"]), entry["checksum"]).bytes
         if expected != entry["bytes"]:
-            message = f"shape x dtype is {expected} bytes, `bytes` says {entry['bytes']}"
+            message = f"shape x dtype is {expected} bytes, but `bytes` is {entry['bytes']}"
             yield body_problem(f"files.{name}", message, "size")
     for name, entry in document["external"].items():
         if _unsafe_external(entry["path"]):

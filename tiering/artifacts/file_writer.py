@@ -43,7 +43,7 @@ def damaged_blocks(path: Path, digests: Mapping[int, bytes], header: int = 0) ->
     actual = checksum.block_digests(path, digests, min(8, parse_threads("auto")), header)
     wrong = [block for block, digest in zip(digests, actual, strict=True) if digest != digests[block]]
     if wrong:
-        note(f"note: {path}: {len(wrong)} of {len(digests)} blocks from an earlier run are damaged, and made again")
+        note(f"note: {path}: {len(wrong)} of {len(digests)} blocks of an earlier run are damaged and are written again")
     return wrong
 
 
@@ -51,7 +51,7 @@ class FileWriter(AbstractContextManager["FileWriter"]):
     """A writer of one file of `nbytes`, reserved at once; a context manager that closes it.
 
     Blocks come in any order (`write`), or front to back as pieces of any size (`append`). A `journal` records finished
-    blocks under `key`, and keeps those of an earlier run; `finished` receives all digests. A `header` is in neither.
+    blocks under `key`, and keeps an earlier run's blocks; `finished` receives all digests. A `header` is in neither.
     With `blocks` only these are written, to a file that others write to as well.
     """
 
@@ -108,7 +108,7 @@ class FileWriter(AbstractContextManager["FileWriter"]):
         """Write consecutive whole blocks from block `first` on, contiguous; they are durable when this returns."""
         end = first * self.block_bytes + data.size
         if end > self.nbytes or (data.size % self.block_bytes and end != self.nbytes):
-            raise InternalError(f"{self.path}: {data.size} bytes from block {first} on are no whole blocks")
+            raise InternalError(f"{self.path}: {data.size} bytes from block {first} on are not whole blocks")
         pieces = [data[offset : offset + self.block_bytes] for offset in range(0, data.size, self.block_bytes)]
         if len(pieces) == 1:
             self.seal({first: self._write_block(first, data)})
@@ -122,7 +122,7 @@ class FileWriter(AbstractContextManager["FileWriter"]):
         return xxhash.xxh3_64(data.data).digest()
 
     def append(self, values: np.ndarray[Any, Any], offset: int | None = None) -> None:
-        """Append bytes at `offset`, by default the end of the call before; those of an earlier run are skipped."""
+        """Append bytes at `offset`, by default the end of the call before; blocks of an earlier run are skipped."""
         if self._appender is None:
             self._appender = _Appender(self, self.done, self._piece_bytes)
         self._appender.append(np.ascontiguousarray(values).reshape(-1).view(np.uint8), offset)

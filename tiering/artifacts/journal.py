@@ -1,4 +1,4 @@
-"""The journal of a directory being written: JSON lines with checksums, from which a killed run goes on."""
+"""The journal of a directory being written: JSON lines with checksums, from which a killed run resumes."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Journal:
             self._append({"key": key, "facts": facts})
 
     def forget(self, *keys: str) -> None:
-        """Remove what is recorded under `keys`; call this before their results are made anew."""
+        """Remove what is recorded under `keys`; call this before their results are computed again."""
         with self._lock:
             for key in keys:
                 if self._facts.pop(key, None) is not None:

@@ -174,7 +174,7 @@ class Manifest:
         entry, blocks = self.files.get(name) or self.external[name], self._recorded_blocks().get(name)
         if blocks is not None and combine_digests(blocks) != entry.digest:
             raise FormatError(
-                f"{self.path / CHECKSUMS}: the digests of {name} do not give its checksum {entry.digest}: the file is "
+                f"{self.path / CHECKSUMS}: the digests of {name} do not match its checksum {entry.digest}: the file is "
                 "damaged; make the artifact again"
             )
         return blocks
@@ -281,7 +281,7 @@ def raise_problems(path: Path, problems: list[Problem]) -> None:
         lines = "; ".join(map(str, problems[:5]))
         more = f" (and {len(problems) - 5} more)" if len(problems) > 5 else ""
         raise InvalidArtifactError(
-            f"{path}: not a valid artifact: {lines}{more}; run `tiering check {path} --full` for everything, "
+            f"{path}: not a valid artifact: {lines}{more}; run `tiering check {path} --full` for all problems, "
             "then make the artifact again",
             problems,
         )

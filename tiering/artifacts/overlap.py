@@ -184,6 +184,6 @@ def refuse_foreign(out: Path, is_own: _Test | None = None) -> None:
             file = Path(folder, name)
             if not is_own(file.relative_to(out).as_posix()):
                 raise ExistsError(
-                    f"{out}: holds {file}, which tiering did not write; --force replaces what tiering wrote, and empty "
+                    f"{out}: has {file}, which tiering did not write; --force replaces tiering's outputs and empty "
                     "directories: move that file away, or choose another output"
                 )

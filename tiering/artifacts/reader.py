@@ -1,4 +1,4 @@
-"""The one way to read large files: direct reads of what the page cache lacks, the next chunk while one is used."""
+"""The one way to read large files: direct reads of uncached pages, the next chunk while one is used."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def bytes_on_disk(arrays: Sequence[AnyArray]) -> int:
 def chunks(arrays: Sequence[AnyArray], step: int) -> Iterator[tuple[int, int, list[AnyArray]]]:
     """Yield chunks of `step` entries of arrays of one length: first entry, end, that part of each array.
 
-    Arrays are memory maps of any stride and offset, or in memory. A part is valid until the next is asked for. What is
+    Arrays are memory maps of any stride and offset, or in memory. A part is valid until the next is requested. What is
     read from a file with checksums is verified. Memory: `buffer_bytes` for each entry of a chunk.
     """
     size = int(arrays[0].shape[0]) if arrays else 0
@@ -226,7 +226,7 @@ def _is_cached(region: _Region, size: int) -> bool:
 
 
 def _sample_pages(region: _Region, size: int, samples: int) -> Iterator[bool]:
-    """Yield whether random pages of a region are in the page cache; to ask for a missing one brings it in."""
+    """Yield whether random pages of a region are in the page cache; a request for a missing page brings it in."""
     begin, nbytes = region.span(0, size)
     with open_descriptor(region.path) as fd:
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)  # a page that is missing must not bring others

@@ -14,7 +14,7 @@ from tiering.artifacts.storage import Bytes
 from tiering.errors import CapabilityError, InputError, MissingError, StorageError
 from tiering.text.arguments import is_url as is_url
 
-_CREDENTIALS = "give credentials as the cloud's own clients take them: environment, profile or the machine's role"
+_CREDENTIALS = "give credentials by the environment, a profile or the machine's role, as for the cloud's own clients"
 _DENIED = re.compile(
     r"ACCESS_DENIED|\b40[13]\b|FORBIDDEN|UNAUTHORIZED|INVALID_(ACCESS_KEY|CLIENT_TOKEN|SIGNATURE)|SIGNATURE_DOES_NOT|"
     r"EXPIRED_TOKEN|UNRECOGNIZED_CLIENT|credential|PERMISSION_DENIED|Permission denied", re.I,
@@ -29,15 +29,15 @@ class RemoteFolder:
     Names are relative paths inside the folder; the methods may be called from several threads. `url` is the URL without
     its query. `InputError`: the URL is malformed, holds credentials or has an unknown scheme; `CapabilityError`: there
     is no support for such file systems here. Every method raises `MissingError` for what is missing, and `StorageError`
-    where the store refuses access or fails. Cost: S3 without ``region`` is asked for the bucket's at once; all other
-    requests are made by the methods.
+    where the store refuses access or fails. Cost: without ``region``, one request to S3 finds the bucket's
+    region at once; all other requests are made by the methods.
     """
 
     def __init__(self, url: str) -> None:
         scheme, place = url.partition("://")[::2]
         host = place.partition("/")[0]
         if "@" in host and (not scheme.startswith("abfs") or ":" in host.partition("@")[0]):
-            raise InputError(f"{scheme}://: the address holds credentials, which could end in logs; {_CREDENTIALS}")
+            raise InputError(f"{scheme}://: the address has credentials, which could end up in logs; {_CREDENTIALS}")
         self.address, self.url = url, url.partition("?")[0].rstrip("/")
         self._system, self._root = self._open(url)
 
@@ -51,10 +51,10 @@ class RemoteFolder:
         except (ArrowException, InputError, ImportError) as error:
             text = str(error.__cause__ or error).splitlines()[0]
             if "Unrecognized filesystem" in text:
-                text = "the scheme is unknown; known are s3, gs, abfs and what else pyarrow was built with"
+                text = "the scheme is unknown; known are s3, gs, abfs and others of this pyarrow"
             raise InputError(f"{self.url}: cannot be opened: {text}") from error
         except StorageError as error:
-            raise CapabilityError(f"{self.url}: pyarrow cannot open such file systems here: {error}") from error
+            raise CapabilityError(f"{self.url}: pyarrow cannot open this file system here: {error}") from error
         if not root.strip("/"):
             raise InputError(f"{self.url}: expected a bucket, as in s3://bucket/folder")
         return system, root.rstrip("/")
@@ -134,7 +134,7 @@ def read_range(file: Any, name: str, begin: int, end: int) -> Bytes:
     with remote_errors(name):
         data = file.read_at(end - begin, begin)
     if len(data) != end - begin:
-        raise StorageError(errno.EIO, f"{name}: ends at byte {begin + len(data)}, where {end} were expected")
+        raise StorageError(errno.EIO, f"{name}: ends at byte {begin + len(data)}, but {end} bytes were expected")
     return np.frombuffer(data, np.uint8)
 
 
@@ -148,7 +148,7 @@ def remote_errors(name: str) -> Iterator[None]:
     except FileNotFoundError as error:
         raise MissingError(f"{name}: no such object; check the address") from error
     except ValueError as error:
-        raise InputError(f"{name}: is no address of a file ({error}); correct it") from error
+        raise InputError(f"{name}: is not the address of a file ({error}); correct it") from error
     except OSError as error:
         text = " ".join(str(error).split("(Request ID")[0].split())
         text = text if len(text) <= 300 else f"{text[:300]}.."

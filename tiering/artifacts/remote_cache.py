@@ -60,7 +60,7 @@ class RemoteCache:
             return
         if (needed := sum(self._used.values())) > self._limit:
             raise InputError(
-                f"{path}: has no room in a cache of {format_bytes(self._limit)}: with this file, the import needs "
+                f"{path}: the cache of {format_bytes(self._limit)} is too small: with this file, the import needs "
                 f"{format_bytes(needed)} of copies; give --cache-size {needed} or more"
             )
         copies = {one: one.stat() for one in self._folder.iterdir() if _COPY.fullmatch(one.name)}

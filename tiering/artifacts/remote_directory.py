@@ -37,7 +37,7 @@ class RemoteDirectory(OpenDirectory):
     def place(self, name: str | Path) -> str:
         """Refuse to map a file."""
         advice = f"run `tiering copy {self.folder.url} DIR`, and use DIR"
-        raise InputError(f"{self.path / name}: the content of a remote file is needed; {advice}")
+        raise InputError(f"{self.path / name}: this command needs the content of a remote file; {advice}")
 
     def read(self, name: str) -> bytes:
         """Return the content of a file."""

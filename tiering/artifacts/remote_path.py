@@ -54,7 +54,7 @@ class RemotePath(PosixPath):
                 total = format_bytes(sum(filter(None, listing.sizes.values())))
                 raise InputError(
                     f"{self}: needs a local copy of {format_bytes(size)} (all files of {listing.folder.url}: {total}); "
-                    "name a directory for copies with --cache DIR"
+                    "give a directory for copies with --cache DIR"
                 )
             listing.copies[name] = listing.cache.copy(self, size)
         return listing.copies.get(name, str(self))
@@ -65,7 +65,7 @@ class RemotePath(PosixPath):
         return listing.folder.state(name)
 
     def first_state(self) -> str:
-        """Return the state when it was first asked for since the listing."""
+        """Return the state at the first request since the listing."""
         listing, name = self._find()
         return listing.states.get(name) or listing.states.setdefault(name, self.state())
 
@@ -141,7 +141,7 @@ class RemotePath(PosixPath):
 
 
 def open_remote(url: str, cache: RemoteCache | None = None) -> RemotePath:
-    """Return the path of a URL, listed anew. Cost: a request per 1,000 files below it."""
+    """Return the path of a URL, after a new listing. Cost: a request per 1,000 files below it."""
     path = RemotePath(url.partition("?")[0])
     for inside in [known for known in list(_listings) if known.startswith(f"{path}/")]:
         _listings.pop(inside, None)
@@ -157,7 +157,7 @@ def as_path(name: str | os.PathLike[str]) -> Path:
 
 
 class _RemoteFile(io.RawIOBase):
-    """The bytes of a remote file; `ahead`: the next ranges are fetched before they are asked for."""
+    """The bytes of a remote file; `ahead`: the next ranges are fetched before they are requested."""
 
     def __init__(self, folder: RemoteFolder, name: str, *, ahead: bool) -> None:
         self._file, self._name, self._ahead = folder.open(name), folder.join(name), ahead

@@ -1,4 +1,4 @@
-"""Schemas of ``data_specs/schemas``, and what in a document does not fit one: a table of the keywords that they use."""
+"""Schemas of ``data_specs/schemas``, and a document's differences from one: a table of the keywords that they use."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _CHECKS: dict[str, tuple[str, str, Callable[[Any, Any, Callable[[Any, Any], bool
     "type": ("", "is not of type", lambda v, r, _: any(_is(v, t) for t in ([r] if isinstance(r, str) else r))),
     "const": ("", "is not", lambda v, rule, _: _same(v, rule)),
     "enum": ("", "is not one of", lambda v, rule, _: any(_same(v, other) for other in rule)),
-    "anyOf": ("", "fits none of", lambda v, rule, fits: any(fits(v, part) for part in rule)),
-    "oneOf": ("", "does not fit one of", lambda v, rule, fits: sum(fits(v, part) for part in rule) == 1),
-    "not": ("", "fits", lambda v, rule, fits: not fits(v, rule)),
+    "anyOf": ("", "matches none of", lambda v, rule, fits: any(fits(v, part) for part in rule)),
+    "oneOf": ("", "does not match exactly one of", lambda v, rule, fits: sum(fits(v, part) for part in rule) == 1),
+    "not": ("", "matches", lambda v, rule, fits: not fits(v, rule)),
     "minimum": ("number", "is less than", lambda v, rule, _: v >= rule),
     "maximum": ("number", "is more than", lambda v, rule, _: v <= rule),
     "minLength": ("string", "is shorter than", lambda v, rule, _: len(v) >= rule),
     "pattern": ("string", "does not match", lambda v, rule, _: re.search(rule, v) is not None),
-    "contains": ("array", "has no item that fits", lambda v, rule, fits: any(fits(item, rule) for item in v)),
+    "contains": ("array", "has no item that matches", lambda v, rule, fits: any(fits(item, rule) for item in v)),
     "minItems": ("array", "is shorter than", lambda v, rule, _: len(v) >= rule),
     "maxItems": ("array", "is longer than", lambda v, rule, _: len(v) <= rule),
     "uniqueItems": ("array", "has equal items:", lambda v, *_: len(set(map(json.dumps, v))) == len(v)),
@@ -65,7 +65,7 @@ def _problems(value: Any, rules: Any, name: str, where: str) -> Iterator[tuple[s
         return next(_problems(part, rule, name, ""), None) is None
 
     if rules is False:
-        yield where, "is unknown there"
+        yield where, "is an unknown key"
     for keyword, rule in rules.items() if isinstance(rules, dict) else ():
         if keyword == "$ref":
             file, _, path = rule.partition("#/")

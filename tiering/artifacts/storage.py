@@ -32,10 +32,10 @@ DESCRIPTORS = "/proc/self/fd/"
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a FIFO must not make the opener wait
 _KINDS = {
     stat.S_IFDIR: ("a directory", "check the path, or move the directory away"),
-    stat.S_IFIFO: ("a pipe", "save what comes through it in a file first"),
-    stat.S_IFSOCK: ("a socket", "save what comes through it in a file first"),
-    stat.S_IFCHR: ("a device", "save what it holds in a file first"),
-    stat.S_IFBLK: ("a device", "save what it holds in a file first"),
+    stat.S_IFIFO: ("a pipe", "save its data in a file first"),
+    stat.S_IFSOCK: ("a socket", "save its data in a file first"),
+    stat.S_IFCHR: ("a device", "save its data in a file first"),
+    stat.S_IFBLK: ("a device", "save its data in a file first"),
 }
 
 
@@ -147,7 +147,7 @@ def open_raw(path: Path | str, dtype: np.dtype[Any], shape: tuple[int, ...], off
             return np.memmap(os.fspath(path), dtype=dtype, mode="r", shape=shape, offset=offset)
         except ValueError as error:  # numpy's word for a file that has become shorter
             name = display_path(path)
-            raise StorageError(errno.EIO, f"{name}: the file was cut while it was open ({error})") from error
+            raise StorageError(errno.EIO, f"{name}: the file was truncated while it was open ({error})") from error
 
 
 def fsync_directory(path: Path) -> None:
@@ -196,7 +196,7 @@ def read_all(fd: int, out: memoryview, offset: int) -> None:
     with storage_errors(Path(f"{DESCRIPTORS}{fd}")):
         while len(out):
             if (done := os.preadv(fd, [out], offset)) == 0:
-                raise OSError(errno.EIO, f"ends at byte {offset}, where {offset + len(out)} were expected")
+                raise OSError(errno.EIO, f"ends at byte {offset}, but {offset + len(out)} were expected")
             out, offset = out[done:], offset + done
 
 
@@ -229,7 +229,7 @@ def file_exists(path: Path, what: str) -> bool:
         advice = _KINDS[stat.S_IFMT(mode)][1]
         raise InputError(f"{path}: expected {what}, a regular file, found {name_kind(mode)}; {advice}")
     if not is_url(str(path)) and not os.access(path, os.R_OK, effective_ids=os.access in os.supports_effective_ids):
-        raise InputError(f"{path}: expected {what}, a regular file, found one that may not be read; give permission")
+        raise InputError(f"{path}: expected {what}, a regular file, found one without read permission; give permission")
     return True
 
 
@@ -265,14 +265,13 @@ def _mode(path: Path, what: str) -> int | None:
             loop = error.errno == errno.ELOOP
             target = "in a circle" if loop else f"to {path.readlink()}, which does not exist"
             raise InputError(
-                f"{path}: expected {what}, found a symbolic link {target}; put back what it should lead to, "
-                "or remove the link"
+                f"{path}: expected {what}, found a symbolic link {target}; restore its target, or remove the link"
             ) from error
         raise InputError(f"{path}: expected {what}, found: {error.strerror}; check the path") from error
 
 
 class OpenDirectory:
-    """A directory and those of its files that were asked for, open until nobody refers to it.
+    """A directory and its requested files, open until nobody refers to it.
 
     `path` is its name in messages, looked up in the directory `within`, if given. `MissingError`: there is none.
     """

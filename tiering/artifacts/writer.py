@@ -1,4 +1,4 @@
-"""Write an output directory: each file once, journaled so that a killed run goes on; an artifact's manifest last."""
+"""Write an output directory: each file once, journaled so that a killed run resumes; an artifact's manifest last."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class DirectoryWriter:
         return True
 
     def drop(self, dropped: str) -> None:
-        """Remove a recorded file, or those of a folder of scratch files."""
+        """Remove a recorded file, or the files of a folder of scratch files."""
         for name in [name for name in self._files if name == dropped or name.startswith(f"{dropped}/")]:
             (self.path / name).unlink(missing_ok=True)
             del self._files[name]

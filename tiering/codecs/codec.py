@@ -68,12 +68,12 @@ class Codec:
         return cls(len(columns.low))
 
     def rows(self, dtype: str = "float32") -> native.RowCodec:
-        """Return the core's codec that delivers rows as `dtype`; refuse one that cannot hold them."""
+        """Return the core's codec that delivers rows as `dtype`; refuse a dtype that cannot represent them."""
         if dtype not in DELIVERED:
             raise InputError(f"dtype: {self.name} rows are delivered as {', '.join(DELIVERED)}, found {dtype!r}")
         if dtype == "float16" and self.largest is not None and self.largest > LARGEST_HALF:
             raise InputError(
-                f"dtype: {self.name} rows of this table reach {self.largest:g}, and float16 ends at {LARGEST_HALF:g}; "
+                f"dtype: {self.name} rows of this table reach {self.largest:g}, but float16 ends at {LARGEST_HALF:g}; "
                 "deliver them as float32 or bfloat16"
             )
         return self._rows[dtype]
@@ -116,7 +116,7 @@ class Codec:
         if damaged.any():
             column = int(damaged.argmax())
             found = f"scale {scale[column]}, offset {offset[column]}"
-            raise FormatError(f"{where}: {found} of column {column} are no {cls.name} parameters; make it again")
+            raise FormatError(f"{where}: {found} of column {column} are no valid {cls.name} parameters; make it again")
         return cls(dim, scale, offset)
 
     @classmethod

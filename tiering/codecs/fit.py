@@ -32,7 +32,7 @@ def fit_codec(
 ) -> Codec:
     """Return the codec `name` of `CODECS` for the rows of a table, which pass once, in blocks as `dtype` is stored.
 
-    No block is asked for where the codec needs none. `InputError` names the table, by `where`, with row and column of
+    No block is read where the codec needs none. `InputError` names the table, by `where`, with row and column of
     the first value that the codec cannot hold.
     """
     return codec_for(name, [column_facts(name, blocks, dim, dtype, where, threads)])
@@ -52,7 +52,7 @@ def column_facts(
             if row >= 0:
                 value = rows[row - before, column]
                 raise InputError(
-                    f"{where}: row {first + row}, column {column} is {value:g}, which {name} cannot hold; store the "
+                    f"{where}: row {first + row}, column {column} is {value:g}, which {name} cannot store; store the "
                     f"table as {holders}, or change the value"
                 )
     return ColumnFacts(
@@ -94,7 +94,7 @@ def float_rows(rows: npt.NDArray[Any], dtype: str, where: str, first: int = 0) -
         if rounded.any():
             row, column = divmod(int(rounded.argmax()), rows.shape[1])
             raise InputError(
-                f"{where}: row {first + row}, column {column} is {rows[row, column]}, and codecs hold whole numbers "
+                f"{where}: row {first + row}, column {column} is {rows[row, column]}, but codecs store whole numbers "
                 f"up to 2^24; store the table as {dtype}, by dtype {AUTO}"
             )
     with np.errstate(over="ignore"):
@@ -102,7 +102,7 @@ def float_rows(rows: npt.NDArray[Any], dtype: str, where: str, first: int = 0) -
     if dtype == "float64" and (beyond := np.isinf(floats) & np.isfinite(rows)).any():
         row, column = divmod(int(beyond.argmax()), rows.shape[1])
         raise InputError(
-            f"{where}: row {first + row}, column {column} is {rows[row, column]:g}, and codecs hold numbers up to "
+            f"{where}: row {first + row}, column {column} is {rows[row, column]:g}, but codecs store numbers up to "
             f"3.4e38; store the table as {dtype}, by dtype {AUTO}"
         )
     return floats

@@ -13,7 +13,7 @@ from tiering.codecs.codec import Bytes, Codec, FloatRows
 from tiering.errors import InputError
 
 LossSums = list[list[float]]
-"""Sums of errors of some rows of a table: lists with a number for each column, as of `native.ColumnErrors.sums`."""
+"""Sums of errors of some rows of a table: lists with a number for each column, as in `native.ColumnErrors.sums`."""
 
 
 @dataclass(frozen=True)

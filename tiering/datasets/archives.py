@@ -41,7 +41,7 @@ class PackedRows:
     memory: int = 2 * STEP  # peak memory of reading, in bytes
 
     def require(self, count: int, rows: int | str | None) -> None:
-        """Refuse another number of rows than `count`; ``None`` is not known."""
+        """Raise where the number of rows differs from `count`; ``None``: the number is unknown."""
         if rows not in (None, count):
             problem = f"expected {count} rows, one for each node or edge, found {rows}"
             raise InputError(f"{self.where}: {problem}; get the file again")
@@ -103,7 +103,7 @@ class NpzMember(NpyHeader):
                 count = min(step, rows - first)
                 yield np.frombuffer(self._read(file, count * row), self.dtype).reshape(count, *self.shape[1:])
             if file.read(1):
-                raise InputError(f"{self.where}: has bytes behind its array; get the file again")
+                raise InputError(f"{self.where}: there are bytes after the array; get the file again")
 
     def flat(self) -> Iterator[npt.NDArray[Any]]:
         """Yield all entries as they lie there, in blocks."""
@@ -113,9 +113,9 @@ class NpzMember(NpyHeader):
         """Return the array as rows, of one or more values each."""
         dim = math.prod(self.shape[1:])
         if len(self.shape) not in (1, 2) or not dim:
-            raise InputError(f"{self.where}: expected rows of shape (rows, dim), found {self.described}; get it again")
+            raise InputError(f"{self.where}: expected shape (rows, dim), found {self.described}; get the file again")
         if self.fortran_order and dim > 1:
-            problem = f"expected rows that lie together (C order), found {self.described} in Fortran order"
+            problem = f"expected rows in C order, found {self.described} in Fortran order"
             raise InputError(f"{self.where}: {problem}; save it again with numpy.ascontiguousarray(array)")
         rows = replace(self, shape=(self.shape[0], dim), fortran_order=False)
         return PackedRows(self.where, dim, self.dtype, rows.blocks, self.shape[0])
@@ -129,25 +129,25 @@ class NpzMember(NpyHeader):
     def _read(self, file: IO[bytes], count: int) -> bytes:
         data = file.read(count)
         if len(data) < count:
-            raise InputError(f"{self.where}: ends {count - len(data)} bytes before its array does; get the file again")
+            raise InputError(f"{self.where}: its last {count - len(data)} bytes are missing; get the file again")
         return data
 
 
 def open_npz(path: Path, what: str, context: ImportContext) -> dict[str, NpzMember]:
-    """Return the arrays of an archive that should hold `what`, by name; refuse what claims more than it can hold."""
+    """Return the arrays of an archive of `what`, by name; raise where one claims more bytes than the file can hold."""
     require_file(path, what)
     context.record_file(path)
     try:
         with storage_errors(path), zipfile.ZipFile(path) as archive:
             infos = [info for info in archive.infolist() if info.filename.endswith(".npy")]
     except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
-        raise InputError(f"{path}: expected {what}, an archive of numpy's ({one_line(error)}); get it again") from error
+        raise InputError(f"{path}: expected {what}, a numpy archive ({one_line(error)}); get the file again") from error
     size = path.stat().st_size
     members: dict[str, NpzMember] = {}
     for info in infos:
         name = info.filename.removesuffix(".npy")
         if name in members:
-            raise InputError(f"{path}: expected one array {name}, found two of that name; get the file again")
+            raise InputError(f"{path}: the archive has two arrays named {name}; get the file again")
         if info.compress_size > size or info.file_size > MOST_DEFLATED * info.compress_size + 1024:
             raise InputError(
                 f"{path}: {name} claims to be {info.file_size} bytes, of {info.compress_size} packed ones in a file of "
@@ -157,10 +157,10 @@ def open_npz(path: Path, what: str, context: ImportContext) -> dict[str, NpzMemb
             start = io.BytesIO(file.read(MAX_HEADER + 12))
         members[name] = member = NpzMember(**vars(read_header(start, f"{path}: {name}")), path=path, name=name)
         if member.dtype.hasobject or member.dtype.names or member.dtype.byteorder == ">":
-            raise InputError(f"{member.where}: expected plain numbers, found {member.described}; convert them")
+            raise InputError(f"{member.where}: expected plain numbers, found {member.described}; convert the array")
         claimed = member.offset + member.nbytes
         if claimed != info.file_size:
-            problem = f"its header says {member.described}, {claimed} bytes, the archive {info.file_size}"
+            problem = f"its header says {member.described}, {claimed} bytes, but the archive says {info.file_size}"
             raise InputError(f"{member.where}: {problem}; get the file again")
     return members
 
@@ -169,7 +169,7 @@ def require_member(members: dict[str, NpzMember], name: str, path: Path) -> NpzM
     """Return a member by name; `InputError` if there is none."""
     if name not in members:
         known = ", ".join(members) or "nothing"
-        raise InputError(f"{path}: expected an array {name}, found {known}; check that it is the dataset's file")
+        raise InputError(f"{path}: there is no array {name}, found {known}; check that this is the dataset's file")
     return members[name]
 
 
@@ -181,7 +181,7 @@ def _open_member(path: Path, name: str) -> Iterator[IO[bytes]]:
     except TieringError:
         raise
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError, KeyError) as error:
-        raise InputError(f"{path}: {name}: damaged or cut ({one_line(error)}); get the file again") from error
+        raise InputError(f"{path}: {name}: damaged or truncated ({one_line(error)}); get the file again") from error
 
 
 def open_packed_text(path: Path, what: str, kind: str, context: ImportContext) -> PackedRows:
@@ -213,4 +213,4 @@ def _text_errors(path: Path, what: str) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError, EOFError) as error:
-        raise InputError(f"{path}: expected {what} as packed text ({one_line(error)}); get the file again") from error
+        raise InputError(f"{path}: expected {what} as gzip text ({one_line(error)}); get the file again") from error

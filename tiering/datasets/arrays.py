@@ -77,7 +77,7 @@ class SourceArray:
         array = self.array
         if array.ndim not in (1, 2) or (array.ndim == 2 and array.shape[1] == 0):
             problem = f"expected features of shape (rows, dim), found {self.described}"
-            raise InputError(f"{self.where}: {problem}; reshape them, or leave them out")
+            raise InputError(f"{self.where}: {problem}; reshape the features, or omit them")
         if self.dtype in ("uint16", "uint32", "uint64") and not self.numpy_file:
             raise InputError(f"{self.where}: expected features of {', '.join(FEATURE_DTYPES)}, found {self.dtype}")
         name = self.dtype if self.dtype == "bfloat16" else name_feature_dtype(self.where, array.dtype)
@@ -176,7 +176,7 @@ def _convert(value: Any, where: str, scratch: Scratch) -> tuple[npt.NDArray[Any]
     if isinstance(value, (list, tuple)) and value and not isinstance(value[0], (bool, int, float, np.generic)):
         value = np.stack([widen_rows(*dense_array(part, where, scratch)) for part in value])
     if np.ma.is_masked(value):
-        raise InputError(f"{where}: expected a value in every place, found a masked array; fill it with filled()")
+        raise InputError(f"{where}: expected a plain array, found a masked array; fill it with filled()")
     if is_sparse(value):
         _take_memory(value.shape, value.dtype.itemsize, where, scratch)
         value = value.toarray()
@@ -189,7 +189,7 @@ def _convert(value: Any, where: str, scratch: Scratch) -> tuple[npt.NDArray[Any]
 def _convert_tensor(torch: Any, tensor: Any, where: str, scratch: Scratch) -> tuple[npt.NDArray[Any], str]:
     dtype = str(tensor.dtype).removeprefix("torch.")
     if dtype != "bfloat16" and dtype not in np.sctypeDict:
-        problem = f"expected a tensor of a dtype that numpy has or bfloat16, found one of {dtype}"
+        problem = f"expected a dtype of numpy or bfloat16, found {dtype}"
         raise InputError(f"{where}: {problem}; give tensor.to(torch.float32), or dequantize it")
     tensor = tensor.detach().cpu()
     if tensor.layout is not torch.strided:

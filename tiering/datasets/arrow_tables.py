@@ -60,13 +60,13 @@ def _store(source: ArrowStream, name: str, context: ImportContext) -> StreamedTa
         reader = source if isinstance(source, pa.RecordBatchReader) else pa.RecordBatchReader.from_stream(source)
         schema = pa.schema([(field.name, _stored(pa.nulls(0, field.type)).type) for field in reader.schema])
         if nested := [f"{field.name} ({field.type})" for field in schema if "dictionary<" in str(field.type)]:
-            problem = f"dictionaries inside other types are not read, found {', '.join(nested)[:300]}"
-            raise InputError(f"{name}: {problem}; convert these columns, or select others")
+            problem = f"dictionaries inside nested types are not supported, found {', '.join(nested)[:300]}"
+            raise InputError(f"{name}: {problem}; convert these columns, or select other columns")
         append(schema.serialize())
         for batch in reader:
             if batch.schema.types != reader.schema.types:
                 found = f"found {one_line(batch.schema)} from row {rows} on"
-                raise InputError(f"{name}: expected columns {one_line(reader.schema)}, {found}; cast all rows alike")
+                raise InputError(f"{name}: expected columns {one_line(reader.schema)}, {found}; cast them alike")
             for part in chunks(batch.num_rows, _BLOCK_ROWS):
                 block = pa.record_batch(list(map(_stored, batch[part].columns)), schema=schema)
                 step = max(1, block.num_rows * context.scratch.text_block // max(1, block.nbytes))
@@ -76,10 +76,10 @@ def _store(source: ArrowStream, name: str, context: ImportContext) -> StreamedTa
     except TieringError:
         raise
     except Exception as error:  # of any library
-        problem = f"expected an Arrow table, but it raised after {rows} rows: {one_line(error)}"
-        raise InputError(f"{name}: {problem}; correct its source, and import it again") from error
+        problem = f"reading the Arrow table failed after {rows} rows: {one_line(error)}"
+        raise InputError(f"{name}: {problem}; correct the table's source, and import it again") from error
     if not rows:
-        raise InputError(f"{name}: expected rows, found none; a reader or cursor gives its rows once: make a new one")
+        raise InputError(f"{name}: the table has no rows; a reader or cursor is read only once: create a new one")
     stored = External(Path(name), file.count, f"xxh3-128:{digest.hexdigest()}")
     return StreamedTable(source, schema, rows, stored, file.finish())
 

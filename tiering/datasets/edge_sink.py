@@ -113,7 +113,7 @@ def describe_edges(
     if names is not None:
         for option in ("compact_ids", "first_id"):
             if getattr(context.options, option):
-                raise InputError(f"{spell_flag(option)}: names are numbered 0, 1, 2... in any case; leave it out")
+                raise InputError(f"{spell_flag(option)}: names are always numbered 0, 1, 2...; omit the option")
         arrays.counts.append((f"{path}: names that occur (other nodes do not exist)", len(names)))
         context.notes["names"] = {"nodes": len(names), "bytes": int(names.data.shape[0]), "ids": "ascending by name"}
     elif num_nodes is not None:
@@ -135,10 +135,10 @@ def _check_sparse(edges: EdgeData, largest: LargestId, context: ImportContext) -
     """Refuse ids so sparse that the largest is likely to be wrong, unless option ``num_nodes`` is there."""
     stated, count = context.options.num_nodes.get(NODE), largest.id + 1
     if stated is None and count > _SPARSE * max(1, 2 * edges.num_edges):
-        others = f", or say that the other nodes exist with --num-nodes {count}"
+        others = f", or give --num-nodes {count} if the other nodes exist"
         raise InputError(
             f"{largest.place} is the largest id, but {edges.num_edges} edges touch at most {2 * edges.num_edges} "
-            f"nodes: the ids are sparse, indptr would take {format_bytes(8 * (count + 1))} of memory; correct the "
+            f"nodes: the ids are sparse, and indptr would take {format_bytes(8 * (count + 1))} of memory; correct the "
             f"id, make ids dense with --compact-ids{others if largest.id < MAX_NODES else ''}"
         )
 
@@ -165,17 +165,17 @@ def choose_columns(
     if not {"src", "dst"} <= chosen.keys():
         chosen = {**_find_ends(columns, chosen, where, ids or [True] * len(columns)), **chosen}
     if chosen["src"] == chosen["dst"]:
-        raise InputError(f"{where}: source and destination are the same column {chosen['src']}; name two")
+        raise InputError(f"{where}: source and destination are the same column {chosen['src']}; name two columns")
     if chosen.get("weight") in (chosen["src"], chosen["dst"]):
-        problem = f"expected ids and weights in columns of their own, found column {chosen['weight']} to be both"
+        problem = f"column {chosen['weight']} is named for both ids and weights"
         raise InputError(f"{where}: {problem}; name them with --src-column, --dst-column and --weight-column")
     if index := [names[k] for k in range(len(names)) if names[k] in _INDEX and k not in chosen.values()]:
-        note_at(where, f": column {quoted(index[0])} is left out as an index of rows")
+        note_at(where, f": column {quoted(index[0])} is skipped as an index of rows")
     src, dst = (columns[chosen[end]] for end in ENDS)
     relation = _suggest_relation(where, src, dst)
     named = options.src_column is not None and options.dst_column is not None and not (src + dst).isdecimal()
     if named and "SRC" not in relation and find_end_names((src, dst), (*_END_NAMES, *_NUMBERED)) is None:
-        note(f"note: {where}: a {src} and an equal {dst} are one node; {relation} if they are of two kinds")
+        note(f"note: {where}: equal values in {src} and {dst} are one node; {relation} makes two node types")
     return {role: chosen[role] for role in ("src", "dst", "weight") if role in chosen}
 
 
@@ -206,16 +206,16 @@ def _find_ends(columns: Sequence[str], chosen: Mapping[str, int], where: str, id
     listed, (src, dst) = ", ".join(columns)[:500], free[:2] if len(free) > 1 else (0, 1)
     found = f"{len(columns)} columns without names" if plain else listed
     raise InputError(
-        f"{where}: expected to know the columns of both ends, as src,dst or source,target say, found {found}; say "
-        f"--src-column {columns[src]} --dst-column {columns[dst]} if both are ids of one kind of nodes, "
-        f"{_suggest_relation(where, columns[src], columns[dst])} if of two kinds"
-        f"{'; types of edges in a column: --type-column' if len(columns) > 2 else ''}"
-        f"{f'; a table of nodes is --nodes TYPE={where}' if 'id' in names else ''}"
+        f"{where}: cannot tell which columns are source and destination, found {found}; give "
+        f"--src-column {columns[src]} --dst-column {columns[dst]} if both have ids of one node type, "
+        f"or {_suggest_relation(where, columns[src], columns[dst])} if they have ids of two types"
+        f"{'; --type-column names a column of edge types' if len(columns) > 2 else ''}"
+        f"{f'; --nodes TYPE={where} reads a table of nodes' if 'id' in names else ''}"
     )
 
 
 def find_end_names(columns: Sequence[str], pairs: Sequence[tuple[str, str]] = _END_NAMES) -> tuple[str, str] | None:
-    """Return the columns of sources and destinations, if their names differ as those of ends do."""
+    """Return the columns of sources and destinations, if their names differ as names of ends do."""
     words = [() if _is_value(name) else _split_words(name) for name in columns]
     for (first, second), (k, word) in product(pairs, enumerate(words)):
         other = tuple(second if part == first else part for part in word)
@@ -236,8 +236,8 @@ def _split_words(name: str, left_out: str = "") -> tuple[str, ...]:
 
 
 def find_once(column: str, columns: Sequence[str], where: str) -> int:
-    """Return the position of a column that is there; refuse one whose name others have too."""
+    """Return the position of a column; raise where several columns have its name."""
     times = list(columns).count(column)
     if times > 1:
-        raise InputError(f"{where}: expected one column {column}, found it {times} times; give each its own name")
+        raise InputError(f"{where}: column {column} occurs {times} times; give each column its own name")
     return list(columns).index(column)

@@ -72,7 +72,7 @@ def add_edge_values(edges: EdgeData, content: str, column: SourceArray, context:
     if values.shape[0] != edges.num_edges:
         raise InputError(
             f"{column.where}: expected one {'row' if content == EDGE_FEATURES else 'value'} for each of "
-            f"{edges.num_edges} edges, found {column.described}; correct it, or leave it out"
+            f"{edges.num_edges} edges, found {column.described}; correct the array, or omit it"
         )
     if values.dtype == np.uint64 and int(values.max(initial=0)) >= 2**63:
         edge = int(values.argmax())
@@ -82,7 +82,7 @@ def add_edge_values(edges: EdgeData, content: str, column: SourceArray, context:
     if content == "id":
         edges.edge_ids = values.astype(np.int64, copy=False)
     elif content in edges.data:
-        raise InputError(f"{column.where}: the edges have a {content} of their own; leave one of the two out")
+        raise InputError(f"{column.where}: the edges already have a {content}; omit one of the two")
     else:
         edges.data[content] = values
 
@@ -92,7 +92,7 @@ def check_weights(weights: npt.NDArray[Any], where: str, first: int = 0) -> None
     edge = first_wrong(weights, lambda block: ~(np.isfinite(block) & (block >= 0)))
     if edge is not None:
         problem = f"expected finite weights of 0 or more, found {weights[edge]} at edge {first + edge}"
-        raise InputError(f"{where}: {problem}; correct it, or leave the weights out")
+        raise InputError(f"{where}: {problem}; correct it, or omit the weights")
 
 
 class LargestId(NamedTuple):
@@ -136,6 +136,6 @@ def require_node_memory(node_type: str, count: int, origin: str, edges: list[Edg
     if count > MAX_NODES or (here and needed > max(budget.left(), SMALL_INDPTR)):
         raise BudgetError(
             f"{origin}; the adjacency of {count} nodes of type {node_type} needs {format_bytes(needed)} of memory for "
-            f"indptr (8 bytes each), found {budget.text} ({format_bytes(budget.limit)}); if there are so many, give "
+            f"indptr (8 bytes each), found {budget.text} ({format_bytes(budget.limit)}); if the number is right, give "
             f"--memory {budget.advised(needed)} or more"
         )

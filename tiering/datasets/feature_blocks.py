@@ -39,9 +39,9 @@ def write_features(
     out
         The file to write, ``NAME.npy``, such as ``node_feat.npy`` next to the edges of a dataset.
     rows
-        Number of rows in all: the number of nodes. May be left out for a table of Arrow, which knows it.
+        Number of rows in all: the number of nodes. Optional for a table of Arrow, which knows it.
     column
-        Column of the stream; may be left out where one has fixed-size lists.
+        Column of the stream; optional where exactly one has fixed-size lists.
     force
         Whether to replace the file `out`, and to start over where a run was stopped.
 
@@ -53,7 +53,7 @@ def write_features(
     ------
     InputError, ExistsError, StorageError
         If a block has another width or dtype, or a dtype that ``import`` does not read; there are more or fewer rows
-        than `rows`; `out` is there; the disk is full. Values are not looked at: NaN is allowed.
+        than `rows`; `out` is there; the disk is full. Values are not checked: NaN is allowed.
 
     Notes
     -----
@@ -62,7 +62,7 @@ def write_features(
     """
     rows = getattr(blocks, "num_rows", None) if rows is None else rows
     if isinstance(rows, bool) or not isinstance(rows, (int, np.integer)) or rows < 1:
-        raise InputError(f"rows: expected the number of rows of all blocks, at least 1, found {rows!r}; give rows=")
+        raise InputError(f"rows: expected the number of rows of all blocks, at least 1, found {rows!r}; give rows=N")
     if Path(out).suffix != ".npy":
         raise InputError(f"out: expected a file NAME.npy, which import reads, found {os.fspath(out)!r}; rename it")
     output = OutputFile(out, force=force, identity={"stage": "features", "options": {"rows": int(rows)}})
@@ -102,17 +102,15 @@ def _write_blocks(output: OutputFile, blocks: Any, rows: int, column: str | None
             if found != form:
                 raise InputError(
                     f"blocks: row {at}: expected rows of {form['dim']} x {form['dtype']} as the first ones, found "
-                    f"{found['dim']} x {found['dtype']}; give all blocks one form, or force=True to start over"
+                    f"{found['dim']} x {found['dtype']}; give all blocks one shape, or force=True to start over"
                 )
             if at + len(block) > rows:
-                raise InputError(
-                    f"blocks: expected {rows} rows, found {at + len(block)} or more; give rows= as they are"
-                )
+                raise InputError(f"blocks: expected {rows} rows, found {at + len(block)} or more; correct rows=")
             file.append(block, at * file.nbytes // rows)
             at += len(block)
             bar.update(at - bar.n)
     if at != rows:
-        raise InputError(f"blocks: expected {rows} rows, found {at}; give rows= as they are, or the missing blocks")
+        raise InputError(f"blocks: expected {rows} rows, found {at}; correct rows=, or give the missing blocks")
 
 
 def _arrays(blocks: Any, column: str | None) -> Iterator[np.ndarray[Any, Any]]:
@@ -136,8 +134,8 @@ def _vectors(stream: Any, column: str | None) -> Iterator[np.ndarray[Any, Any]]:
     known = [field.name for field in reader.schema if pa.types.is_fixed_size_list(field.type)]
     if column not in known and (column is not None or len(known) != 1):
         raise InputError(
-            f"column: expected {'one' if column is None else repr(column)} of fixed-size lists, found "
-            f"{', '.join(known) or 'none'} among {', '.join(reader.schema.names)}; name one, or cast it"
+            f"column: expected {'a column' if column is None else repr(column)} of fixed-size lists, found "
+            f"{', '.join(known) or 'none'} among {', '.join(reader.schema.names)}; name one, or cast the column"
         )
     for batch in reader:
         lists = batch.column(column or known[0])

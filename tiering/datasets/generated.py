@@ -136,7 +136,7 @@ class Population:
     def feature_blocks(
         self, dim: int, signal: float, first: int = 0, _: Any = None
     ) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
-        """Yield the first id and the features of each block, from that of row `first` on."""
+        """Yield the first id and the features of each block, from row `first` on."""
         step = max(1, FEATURE_BLOCK // dim)
         for rows in islice(chunks(self.size, step), first // step, None):
             yield rows.start, self.features(rows.start // step, rows, dim, signal)
@@ -183,16 +183,16 @@ RANGES = {"nodes": (2, 2**40), "edges": (0, 2**44), "dim": (1, 2**20), "classes"
 class Recipe:
     """The parameters of `generate_dataset`, checked, and the sizes that follow from them."""
 
-    nodes: int = option(MISSING, "Nodes, over all types.", "N", cli=int, cli_default=100_000)
-    edges: int = option(MISSING, "Edges, over all relations.", "E", cli=int, cli_default=1_000_000)
+    nodes: int = option(MISSING, "Number of nodes, over all types.", "N", cli=int, cli_default=100_000)
+    edges: int = option(MISSING, "Number of edges, over all relations.", "E", cli=int, cli_default=1_000_000)
     dim: int = option(128, "Values per feature row.", "D")
-    classes: int = option(8, "Labels, and communities.", "C")
-    seed: int = option(0, "Seed of everything random.", "N")
-    hetero: bool = option(False, "Four node types, seven relations.", flags=("--hetero",))
-    dtype: str = option("float32", "Of the features.", "float32|float16|bfloat16")
+    classes: int = option(8, "Number of labels, and of communities.", "C")
+    seed: int = option(0, "Random seed.", "N")
+    hetero: bool = option(False, "Generate four node types and seven relations.", flags=("--hetero",))
+    dtype: str = option("float32", "Dtype of the features.", "float32|float16|bfloat16")
     split: Sequence[float] = (0.1, 0.05, 0.1)
     featureless: Sequence[str] = option(
-        (), "A type without features (with --hetero); repeatable.", "TYPE", cli=list[str] | None
+        (), "Node type without features (with --hetero); repeatable.", "TYPE", cli=list[str] | None
     )
 
     def __post_init__(self) -> None:
@@ -204,18 +204,18 @@ class Recipe:
         smallest, size = min(self.counts.items(), key=lambda item: item[1])
         if size < 2 * self.classes:
             raise InputError(
-                f"nodes: {size} {smallest} nodes are too few for {self.classes} classes, expected 2 per class or "
-                "more; raise nodes or lower classes"
+                f"nodes: {size} {smallest} nodes are too few for {self.classes} classes, expected at least "
+                "2 per class; raise nodes or lower classes"
             )
         others = [name for name in self.counts if name != "paper"]
         for name in self.featureless:
             if name not in others:
-                known = ", ".join(others) or "none without hetero"
+                known = ", ".join(others) or "no type (give hetero)"
                 raise InputError(f"featureless: expected some of {known}, found {name!r}")
         split_fractions(self.split, "split")
         if self.splits["train"] == 0:
             papers = self.counts["paper"]
-            raise InputError(f"split: {self.split[0]} of {papers} papers leaves the train set empty; raise it")
+            raise InputError(f"split: {self.split[0]} of {papers} papers leaves the train set empty; increase it")
 
     @cached_property
     def counts(self) -> dict[str, int]:
@@ -225,7 +225,7 @@ class Recipe:
 
     @cached_property
     def relations(self) -> dict[Relation, int]:
-        """Edges by relation, of those that are drawn; all but citations are written reversed too, as ``rev_NAME``."""
+        """Edges by generated relation; all but citations are written reversed too, as ``rev_NAME``."""
         others = {r: int(self.edges * share) for r, share in RELATION_SHARES.items()} if self.hetero else {}
         return {CITES: self.edges - 2 * sum(others.values()), **others}
 
@@ -278,7 +278,7 @@ def generate_dataset(
     split
         Fractions of the papers in train, val and test.
     featureless
-        Types without features (with `hetero`): their count stands in ``meta.json``.
+        Types without features (with `hetero`): their number of nodes is in ``meta.json``.
     force
         Replace an earlier dataset of this function at `out`.
 
@@ -294,7 +294,7 @@ def generate_dataset(
         if recipe.bytes > free:
             raise StorageError(
                 errno.ENOSPC,
-                f"{target}: not enough room: {format_bytes(recipe.bytes)} needed, {format_bytes(free)} free; "
+                f"{target}: not enough disk space: {format_bytes(recipe.bytes)} needed, {format_bytes(free)} free; "
                 "make room, choose another disk, or generate less",
             )
         with progress(recipe.bytes, "generating", "B", scale=True) as bar:

@@ -196,7 +196,7 @@ class ImportContext:
             return None
         name = clean_name(strip_type(self.options.time))
         if name in _RESERVED or not valid_name(name):
-            raise InputError(f"--time {self.options.time}: is no name for times; rename them")
+            raise InputError(f"--time {self.options.time}: not a valid name for times; rename the column or array")
         return "time" if name.isdecimal() else name
 
     def choose_file(self, path: Path, find: FileFinder, what: str) -> Path:
@@ -232,9 +232,9 @@ class ImportContext:
         arrays = [str(path) for path in unused if path.suffix == ".npy" and not path.match("node_label_*")]
         if arrays and self.format in ("npy", "csc", "csr", "npz", "igb", "parquet", "mtx", "edgelist"):
             note(
-                f"note: not imported: {', '.join(arrays)}; read are node_feat.npy, node_label.npy, train_idx.npy, "
-                "val_idx.npy, test_idx.npy of nodes, edge_feat.npy, edge_weight.npy, edge_type.npy, edge_id.npy of "
-                "edges: rename what is one of these"
+                f"note: not imported: {', '.join(arrays)}; the import reads node_feat.npy, node_label.npy, "
+                "train_idx.npy, val_idx.npy, test_idx.npy of nodes, and edge_feat.npy, edge_weight.npy, edge_type.npy, "
+                "edge_id.npy of edges: rename a file that is one of these"
             )
 
 

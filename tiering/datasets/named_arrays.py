@@ -63,7 +63,7 @@ class NamedArrays:
         }
 
     def take(self, arrays: Values, names: tuple[str, ...]) -> tuple[str, SourceArray | None]:
-        """Take the first of `names` out of `arrays`: its name and the array; ``None`` if there is none."""
+        """Remove the first of `names` from `arrays`, and return its name and the array; ``None`` if there is none."""
         name = next((name for name in names if name in arrays), "")
         column = arrays.pop(name, None)
         if isinstance(column, tuple):
@@ -80,17 +80,17 @@ class NamedArrays:
         return array[0], array[1]
 
     def make_dataset(self, context: ImportContext) -> Dataset:
-        """Return nodes and edges, checked; of the relations asked for, by default of all."""
+        """Return nodes and edges, checked; of the requested relations, by default of all."""
         wanted = context.options.relations
         known = {relation_key(edge.relation): (edge, arrays) for edge, arrays in self.edges}
         for name in wanted:
             if name not in known:
-                raise MissingError(f"{self.where}: no relation {name}; there are: {', '.join(known)}")
+                raise MissingError(f"{self.where}: no relation {name}; the relations are {', '.join(known)}")
         chosen = [pair for key, pair in known.items() if not wanted or key in wanted]
         time = () if context.options.time is None else (context.options.time,)
         self._move_times(time)
         if not chosen and not self.nodes:
-            raise InputError(f"{self.where}: expected a graph, found neither nodes nor edges")
+            raise InputError(f"{self.where}: the graph has neither nodes nor edges")
         for edge, arrays in chosen:
             for content, candidates in {**EDGE_VALUES, **({str(context.time_name): time} if time else {})}.items():
                 _, column = self.take(arrays, candidates)
@@ -111,9 +111,9 @@ class NamedArrays:
             context.notes["ignored_arrays"] = self.ignored
             names = ", ".join(where.removeprefix(f"{self.where}: ") for where in self.ignored)
             note(
-                f"note: {self.where}: not imported: {names}; a graph takes x or feat, y or label, train_mask, "
-                "val_mask, test_mask of nodes, edge_attr or feat, edge_weight, edge_type of edges: rename what is one "
-                "of these, and keep the rest in files of your own"
+                f"note: {self.where}: not imported: {names}; the import reads x or feat, y or label, train_mask, "
+                "val_mask and test_mask of nodes, and edge_attr or feat, edge_weight and edge_type of edges: rename an "
+                "array that is one of these, and keep the others in your own files"
             )
         return make_dataset(self.name, nodes, edges, context)
 

@@ -1,7 +1,7 @@
-"""Features of nodes that have none: the mean of their neighbors' rows, as OGB makes those of MAG240M's authors.
+"""Features of nodes that have none: the mean of their neighbors' rows, as OGB does for MAG240M's authors.
 
-Rows are read front to back, a piece at a time, and added in float32, by piece and order of edges, to those of as many
-nodes as the memory holds: the result depends neither on the memory nor on the number of threads.
+Rows are read front to back, a piece at a time. They are added in float32, by piece and order of edges, to the sums of
+as many nodes as the memory holds: the result depends neither on the memory nor on the number of threads.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def add_neighbor_means(nodes: dict[str, NodeData], edges: list[EdgeData], contex
     """Give features to the node types named in option ``mean_features``, in that order."""
     for node_type, name in context.options.mean_features.by_type.items():
         if node_type not in nodes:
-            raise InputError(f"--mean-features: no node type {node_type}; there are: {', '.join(nodes)}")
+            raise InputError(f"--mean-features: no node type {node_type}; the types are {', '.join(nodes)}")
         if nodes[node_type].features is not None:
             context.warn(f"--mean-features: {node_type} has features already, which are taken")
             continue
@@ -39,14 +39,14 @@ def add_neighbor_means(nodes: dict[str, NodeData], edges: list[EdgeData], contex
         named = (r for r in fitting if name in (r[1], relation_key(r), "__".join(r), "___".join(r)))
         if (relation := next(named, None)) is None:
             known = ", ".join(r[1] for r in fitting) or "none"
-            raise InputError(f"--mean-features: no relation {name} of {node_type} to another type; there are: {known}")
+            raise InputError(f"--mean-features: no relation {name} of {node_type} to another type; expected {known}")
         other = relation[2] if relation[0] == node_type else relation[0]
         table = nodes[other].features
         if table is None or table.dtype not in DTYPES:
             has = "none" if table is None else table.dtype
             raise InputError(
-                f"--mean-features: {node_type} is to get the mean of rows of {other}, which has {has}; expected "
-                f"features of {', '.join(DTYPES)}; name a relation with a type that has them, or give that one first"
+                f"--mean-features: {node_type} needs the features of {other}, which has {has}; expected "
+                f"features of {', '.join(DTYPES)}; name a relation with a type that has features, or list {other} first"
             )
         room, count = sums_memory(context), nodes[node_type].num_nodes
         passes = -(-count * 4 * table.dim // max(1, room // 2))

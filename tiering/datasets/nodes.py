@@ -58,7 +58,7 @@ class NodeArrays:
 
 
 def make_dataset(name: str, arrays: Mapping[str, NodeArrays], edges: list[EdgeData], context: ImportContext) -> Dataset:
-    """Return the dataset of a reader: the arrays of its node types and its edges, checked, and the record."""
+    """Return the dataset of a reader: the checked arrays of its node types and edges, and the record."""
     context.notes["node_types"] = list(arrays)
     nodes = {node_type: _make_nodes(node_type, own, edges, context) for node_type, own in arrays.items()}
     return Dataset(name, context.format, nodes, edges, context.notes, context.files)
@@ -87,7 +87,7 @@ def _make_nodes(node_type: str, arrays: NodeArrays, edges: list[EdgeData], conte
 
 
 def _count_nodes(node_type: str, arrays: NodeArrays, edges: list[EdgeData], context: ImportContext) -> tuple[int, str]:
-    """Return the number that all statements, else labels and masks say, else the largest id + 1; and its source."""
+    """Return the number of nodes, and its source: all statements, else labels and masks, else the largest id + 1."""
     asked, labels = context.options.num_nodes.get(node_type), arrays.labels
     counts = [] if asked is None else [("--num-nodes", asked)]
     ends = [(edge, edge.src, "source") for edge in edges if edge.relation[0] == node_type]
@@ -107,12 +107,12 @@ def _count_nodes(node_type: str, arrays: NodeArrays, edges: list[EdgeData], cont
         if largest.id >= count:
             cure = "correct one of the two, or make sparse ids dense with --compact-ids"
             cure = "give --first-id 1 if the ids begin at 1" if (largest.smallest, largest.id) == (1, count) else cure
-            problem = f"{stated_by} says {count}, ids 0..{count - 1}, but id {largest.id} occurs"
+            problem = f"{stated_by} says {count} nodes, ids 0..{count - 1}, but id {largest.id} occurs"
             raise InputError(f"{largest.where}: {problem}; {cure}")
         if (first := context.options.first_id) and asked is None and 0 <= largest.id < count - first:
-            problem = f"{stated_by}: {count} rows may be those of ids {first}..{count + first - 1} or 0..{count - 1}"
-            raise InputError(f"{problem}; add --num-nodes {count} for the first, leave --first-id out for the second")
-        origin = f"{stated_by}: says that there are {count}; correct it if there are not"
+            problem = f"{stated_by}: the {count} rows may belong to ids {first}..{count + first - 1} or 0..{count - 1}"
+            raise InputError(f"{problem}; give --num-nodes {count} for the first, omit --first-id for the second")
+        origin = f"{stated_by}: the number of nodes is {count}; correct it if it is wrong"
     else:
         each = (find_largest_id(ids, edge.where, end) for edge, ids, end in ends)
         largest = arrays.largest or reduce(LargestId.merge, each)
@@ -122,8 +122,8 @@ def _count_nodes(node_type: str, arrays: NodeArrays, edges: list[EdgeData], cont
             cure = f"if the ids begin there, give --first-id {begin} (text and parquet), or subtract {begin} from them"
             context.warn(f"{largest.where}: the smallest id is {begin}, node 0 has no edges; {cure}")
         origin = (
-            f"{largest.place} is the largest, and no file and no --num-nodes says how many nodes there are; correct "
-            "it, or make sparse ids dense first (text and parquet: --compact-ids)"
+            f"{largest.place} is the largest id, and neither a file nor --num-nodes gives the number of nodes; correct "
+            "the id, or make sparse ids dense first (text and parquet: --compact-ids)"
         )
         context.record_guess(f"{node_type} num_nodes", {"value": count, "from": "largest id + 1"})
     require_node_memory(node_type, count, origin, edges, context)
@@ -183,11 +183,11 @@ def read_arrays_beside(edges: EdgeData | None, context: ImportContext) -> NodeAr
         context.record_ignored(entries(folder))
         return arrays
     if ignored := sorted((RAW_OPTIONS - TIME_OPTIONS) & set(context.notes["options"])):
-        raise InputError(f"{spell_flag(ignored[0])}: has no meaning for one file; give the directory with the features")
+        raise InputError(f"{spell_flag(ignored[0])}: does not apply to a file; give the directory with the features")
     file = as_path(context.notes["source"])
     names = ("node_feat.npy", *LABEL_NAMES, *chain(*SPLIT_FILES.values()), *EDGE_FILES)
     if present := [name for name in names if file.exists() and (file.parent / name).exists()]:
-        note(f"note: {file}: not imported: {', '.join(present)} next to it; give the directory to import them too")
+        note(f"note: {file}: not imported: {', '.join(present)} next to it; give the directory to import them")
     return NodeArrays()
 
 
@@ -212,8 +212,8 @@ def _find_labels(files: NodeFiles, context: ImportContext) -> LabelArray | None:
                 return open_raw(path, dtype, (number,))
         raise InputError(
             f"{path}: has no numpy header, and its {size} bytes are not {count} labels of float32 "
-            f"({count * 4} bytes) or int64 ({count * 8} bytes); get the file again, or, if only the first nodes "
-            "have labels, say so with --num-labelled"
+            f"({count * 4} bytes) or int64 ({count * 8} bytes); get the file again, or give --num-labelled if only "
+            "the first nodes have labels"
         )
 
     return LabelArray(str(path), open_values, None, files.label_prefixes, "all")
@@ -233,8 +233,8 @@ def _add_labels(nodes: NodeData, node_type: str, labels: LabelArray, context: Im
         labeled = prefixes[0]
     if values.shape[0] not in (num_nodes, *prefixes):
         raise InputError(
-            f"{where}: expected {num_nodes} labels, one per node, found {values.shape[0]}; correct the file, or, if "
-            "only the first nodes have labels, say so with --num-labelled"
+            f"{where}: expected {num_nodes} labels, one per node, found {values.shape[0]}; correct the file, or give "
+            "--num-labelled if only the first nodes have labels"
         )
     used = values.shape[0] if labeled is None else min(labeled, values.shape[0])
     if used < num_nodes:
@@ -255,8 +255,8 @@ def _add_labels(nodes: NodeData, node_type: str, labels: LabelArray, context: Im
         nodes.extra[LABEL_VALUES] = context.scratch.compact(values, np.int64 if unsigned else None)
         context.notes.setdefault("label_values", {})[node_type] = f"{values.dtype} {values.shape}"
         if labels.classes == "whole" and column.ndim == 1:
-            found = f"{column[row]} at row {row} is no class (0, 1, 2..., NaN or -1 for none)"
-            note(f"note: {where}: {found}: the labels are taken for values")
+            found = f"{column[row]} at row {row} is not a class (0, 1, 2..., NaN or -1 for none)"
+            note(f"note: {where}: {found}: the labels are read as values")
         return
     if row is not None:
         problem = f"expected labels 0, 1, 2... (NaN or -1 for none), found {column[row]} at row {row}"
@@ -272,7 +272,7 @@ def _add_labels(nodes: NodeData, node_type: str, labels: LabelArray, context: Im
         seen[out[part]] = True
     if (have := int(np.count_nonzero(seen[:-1]))) < nodes.num_classes:
         found = f"labels {np.argmax(seen)} to {seen.size - 2} make {seen.size - 1} classes, of which {have} have nodes"
-        note(f"note: {where}: {found}; number them 0, 1, 2... to have {have} classes")
+        note(f"note: {where}: {found}; number the labels 0, 1, 2... to have {have} classes")
 
 
 def _are_no_classes(block: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
@@ -306,7 +306,7 @@ def _describe_features(path: Path, files: NodeFiles, known: dict[str, int], cont
         return _describe_headerless(path, files, known, context)
     column = SourceArray.open_npy(path, "a feature table (rows, dim)", context, is_table=True)
     if column.offset is None:
-        problem = "expected rows that lie together (C order), found Fortran order"
+        problem = "expected rows in C order, found Fortran order"
         raise InputError(f"{path}: {problem}; save it again with numpy.save(path, numpy.ascontiguousarray(array))")
     rows, dtype = column.rows()
     for option, wanted, has, unit in (
@@ -315,7 +315,7 @@ def _describe_features(path: Path, files: NodeFiles, known: dict[str, int], cont
     ):
         if wanted not in (None, has):
             problem = f"{option} says {wanted}{unit}, but the file has a numpy header that says {column.described}"
-            raise InputError(f"{path}: {problem}; leave the option out")
+            raise InputError(f"{path}: {problem}; omit the option")
     return FeatureTable(path, rows.shape[0], rows.shape[1], dtype, column.offset, ndim=column.array.ndim)
 
 
@@ -338,10 +338,10 @@ def _describe_headerless(path: Path, files: NodeFiles, known: dict[str, int], co
             for origin, rows in known.items()
             if rows and size % (rows * item) == 0
         ]
-        hint = f"its {size} bytes would fit {' or '.join(fits)}" if fits else f"it has {size} bytes"
+        hint = f"its {size} bytes match {' or '.join(fits)}" if fits else f"it has {size} bytes"
         raise InputError(
             f"{path}: expected a numpy file, found no numpy header; if it is headerless (raw rows), {hint}: "
-            "say so with --feature-dim (and --feature-dtype, --num-nodes); otherwise get the file again"
+            "give --feature-dim (and --feature-dtype, --num-nodes); otherwise get the file again"
         )
     counted = _divide(path, size, dim * item, f"rows of {dim} x {dtype}", "rows")
     if rows not in (None, counted):
@@ -357,6 +357,6 @@ def _divide(path: Path, size: int, by: int, unit: str, result: str) -> int:
         raise InputError(
             f"{path}: has no numpy header, and its {size} bytes are no whole number of {result}: expected a multiple "
             f"of {by} bytes ({unit}), {size % by} bytes remain; correct --feature-dim, --feature-dtype or --num-nodes, "
-            "or the file is cut: get it again"
+            "or get the file again if it is truncated"
         )
     return size // by

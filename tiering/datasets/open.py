@@ -68,7 +68,7 @@ STANDARD_INPUT = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
 
 
 def detect_format(path: str | os.PathLike[str]) -> str:
-    """Return the format of the dataset at `path`; `InputError` says what was looked for if there is none."""
+    """Return the format of the dataset at `path`; `InputError` lists the known formats if there is none."""
     path = as_path(path)
     directory = _is_directory(path)
     detectors = {name: reader.directory if directory else reader.file for name, reader in READERS.items()}
@@ -77,7 +77,7 @@ def detect_format(path: str | os.PathLike[str]) -> str:
             return name
     if directory and npy.find_lists(path) is not None:
         raise InputError(
-            f"{path}: holds {npy.INDPTR}, which does not say whose lists these are; give --format csc if there is a "
+            f"{path}: {npy.INDPTR} does not tell the direction of the lists; give --format csc if there is a "
             "list of in-neighbors for each destination, --format csr if there is a list of targets for each source"
         )
     wanted = [detector.description for detector in detectors.values() if detector is not None]
@@ -87,11 +87,11 @@ def detect_format(path: str | os.PathLike[str]) -> str:
         names = [entry.name for entry in entries(path)]
         listing = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
         raise InputError(
-            f"{path}: no dataset recognized in this directory; looked for {', '.join(wanted)}; name the --format "
+            f"{path}: no dataset recognized in this directory; looked for {', '.join(wanted)}; give --format "
             f"or give the right directory; found: {listing or 'nothing'}"
         )
     refuse_archive(path, start := read_start(path, 6))
-    hint = "give the directory that holds it" if start == b"\x93NUMPY" else "name the --format"
+    hint = "give the directory that holds it" if start == b"\x93NUMPY" else "give --format"
     raise InputError(f"{path}: no dataset recognized in this file; looked for {', '.join(wanted)}; {hint}")
 
 
@@ -121,7 +121,7 @@ def open_dataset(
     edge_ids: bool | None = False,
     **options: Any,
 ) -> Dataset:
-    """Open a dataset of the user's, checked and described, its large arrays left where they are.
+    """Open a user's dataset: check and describe it, without a copy of its large arrays.
 
     `path` is a file or a directory, or its URL; or a graph in memory: PyG's `Data` or `HeteroData`, a `DGLGraph`; or a
     square sparse matrix of scipy or torch, entry (i, j) of which is the edge i -> j; or an Arrow table of edges.
@@ -135,7 +135,7 @@ def open_dataset(
     format, spec = ALIASES.get(format, format), None  # noqa: A001
     if isinstance(path, (str, os.PathLike)):
         if parsed.cache is None and parsed.cache_size is not None:
-            raise InputError("--cache-size: has no effect without --cache; add it, or leave it out")
+            raise InputError("--cache-size: has no effect without --cache; add --cache, or omit --cache-size")
         if not isinstance(path, RemotePath):
             cache = None if parsed.cache is None else RemoteCache(parsed.cache, parsed.cache_size)
             path = open_remote(path, cache) if isinstance(path, str) and is_url(path) else Path(path)
@@ -154,14 +154,14 @@ def open_dataset(
         if format not in ("auto", chosen):
             raise InputError(f"--format: expected auto or {chosen} for a {type(path).__name__}, found {format!r}")
         if parsed.spec is not None:
-            raise InputError("--spec: has no meaning for a graph in memory; leave it out")
+            raise InputError("--spec: does not apply to a graph in memory; omit it")
         named = [file for table in (*parsed.relation, *parsed.nodes) for file in table.files]
         if chosen == "tables" and parsed.relation and not any(file is path for file in named):
             raise InputError(f"source: found a {source} next to `relations`; name it there, as its table of a relation")
     for name in given:
         if name in FORMAT_OPTIONS - READERS[chosen].takes:
             others = ", ".join(other for other, reader in READERS.items() if name in reader.takes)
-            raise InputError(f"{spell_flag(name)}: has no meaning for format {chosen}; it is for {others}")
+            raise InputError(f"{spell_flag(name)}: does not apply to format {chosen}; it applies to {others}")
     in_place = in_place and not (parsed.changes_edges or parsed.compact_ids or parsed.first_id)
     context = ImportContext(chosen, parsed, Scratch(parsed.work_dir, parse_memory(memory)), spec, in_place)
     context.notes.update(format=chosen, source=source, options=given, **({} if spec is None else {"spec": spec.name}))
@@ -192,7 +192,7 @@ def _choose_format(path: Path, format: str, options: ImportOptions) -> str:  # n
         if format in ("edgelist", "parquet") and is_folder(path):
             refuse_unnamed_tables(path, format)
     if format not in READERS:
-        hint = "; docs/importing.md has the two commands that import a crawl" if format == "webgraph" else ""
+        hint = "; docs/importing.md has the two commands that import a BV graph" if format == "webgraph" else ""
         raise InputError(f"--format: expected auto, {', '.join(READERS)}, found {format!r}{hint}")
     # Times are a column of a table, unless they lie in a file next to it.
     if format in ("edgelist", "parquet") and (name := options.time) is not None:
@@ -206,7 +206,7 @@ def _apply_options(dataset: Dataset, context: ImportContext, edge_ids: bool) -> 
         problem = f"--split official: {source} has no files of splits"
         raise InputError(f"{problem}; give fractions such as --split 0.6,0.2,0.2, or a rule")
     if options.split not in (None, OFFICIAL) and "splits" not in context.notes:
-        raise InputError(f"--split: no node type of {source} has labels to split; leave the option out")
+        raise InputError(f"--split: no node type of {source} has labels to split; omit the option")
     transform(dataset, context, edge_ids)
     add_times(dataset, context)
     add_random(dataset, context)

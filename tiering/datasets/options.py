@@ -161,8 +161,8 @@ class ImportOptions:
     """Options of an import that concern its dataset. `parse` builds it from loose values."""
 
     spec: str | None = option(
-        None, "Published dataset, by name or TOML file: files are checked against it first, and its options count "
-        "where none is given (see tiering datasets).", "NAME|FILE.toml", parse=_text)
+        None, "Published dataset, by name or TOML file: its files are checked first, and its options "
+        "are the defaults (see tiering datasets).", "NAME|FILE.toml", parse=_text)
     num_nodes: PerType[int] = option(
         _NO_VALUE, "Number of nodes (per type).", "N|TYPE=N,..", panel=_SHAPE, cli=str | None,
         parse=_per_type(node_count))
@@ -170,54 +170,54 @@ class ImportOptions:
         _NO_VALUE, "Values per row of a headerless feature file.", "D|TYPE=D,..", panel=_SHAPE, cli=str | None,
         parse=_per_type(lambda value, what: _count(value, what, 1)))
     feature_dtype: PerType[str] = option(
-        _NO_VALUE, "Its dtype: float32, float16, bfloat16..", "NAME|TYPE=NAME,..", panel=_SHAPE, cli=str | None,
-        parse=_per_type(choice(*FEATURE_DTYPES)))
+        _NO_VALUE, "Dtype of a headerless feature file: float32, float16 or bfloat16.", "NAME|TYPE=NAME,..",
+        panel=_SHAPE, cli=str | None, parse=_per_type(choice(*FEATURE_DTYPES)))
     label: PerType[str] = option(
-        _NO_VALUE, "Which of IGB's label files; column of labels in tables of nodes.", "19|2K|[TYPE=]COLUMN",
+        _NO_VALUE, "IGB's label file, or the column of labels in tables of nodes.", "19|2K|[TYPE=]COLUMN",
         panel=_SHAPE, cli=str | None, parse=_per_type(_text))
     num_labelled: int | None = option(
-        None, "Only the first N nodes have labels.", "N", panel=_SHAPE, parse=_count,
+        None, "Number of labels, if only the first N nodes have labels.", "N", panel=_SHAPE, parse=_count,
         flags=("--num-labelled", "--num-labeled"))
     mean_features: PerType[str] = option(
-        _NO_VALUE, "Features of a type: the mean of its neighbors' along a relation, in this order.",
+        _NO_VALUE, "Features of a type: the mean of its neighbors' features along a relation; in this order.",
         "TYPE=RELATION,..", panel=_SHAPE, cli=str | None, parse=_per_type(_text))
     relations: tuple[str, ...] = option(
         (), "Import only these relations (directory names, or source, name and destination).", "SRC:NAME:DST,..",
         panel=_SHAPE, cli=str | None,
         parse=_texts)
     split: str | tuple[float, float, float] | None = option(
-        None, "Make splits of these fractions of the labeled nodes, or by a rule.", "A,B,C|igb|mlperf|official",
+        None, "Create splits of these fractions of the labeled nodes, or by a rule.", "A,B,C|igb|mlperf|official",
         panel=_SHAPE, cli=str | None, parse=_split)
     split_seed: int = option(0, "Seed of --split.", "N", panel=_SHAPE, parse=_count)
     random_features: PerType[int] = option(
-        _NO_VALUE, "Make features of D random values, where there are none.", "D|TYPE=D,..", panel=_RANDOM,
+        _NO_VALUE, "Create D random features per node, where there are none.", "D|TYPE=D,..", panel=_RANDOM,
         cli=str | None, parse=_per_type(lambda value, what: _count(value, what, 1)))
     random_labels: PerType[int] = option(
-        _NO_VALUE, "Make random labels of K classes.", "K|TYPE=K,..", panel=_RANDOM, cli=str | None,
+        _NO_VALUE, "Create random labels of K classes.", "K|TYPE=K,..", panel=_RANDOM, cli=str | None,
         parse=_per_type(lambda value, what: _count(value, what, 1)))
     random_train: PerType[float] = option(
-        _NO_VALUE, "Make a random split train of this part of the nodes.", "1%|TYPE=1%,..", panel=_RANDOM,
+        _NO_VALUE, "Create a random train split of this percentage of the nodes.", "1%|TYPE=1%,..", panel=_RANDOM,
         cli=str | None, parse=_per_type(_percent))
-    seed: int = option(0, "Seed of what is random.", "N", panel=_RANDOM, parse=_count)
+    seed: int = option(0, "Seed of random features, labels and splits.", "N", panel=_RANDOM, parse=_count)
     src_column: str | None = option(None, "Column of the edges' sources.", "NAME|INDEX", panel=_TABLE, parse=_text)
     dst_column: str | None = option(None, "Column of the edges' destinations.", "NAME|INDEX", panel=_TABLE, parse=_text)
     weight_column: str | None = option(None, "Column of edge weights.", "NAME|INDEX", panel=_TABLE, parse=_text)
     delimiter: str | None = option(
         None, "Delimiter of text. Default: detected.", "CHAR", panel=_TABLE, parse=_character("tab", "space"))
     header: bool | None = option(
-        None, "Whether text has a header line. Default: detected.", panel=_TABLE, flags=("--header/--no-header",))
-    string_ids: bool = option(False, "Ids in text are names.", panel=_TABLE)
-    quoted_newlines: bool = option(False, "Quoted text may hold line breaks.", panel=_TABLE)
+        None, "Text has a header line, or has none. Default: detected.", panel=_TABLE, flags=("--header/--no-header",))
+    string_ids: bool = option(False, "Read ids in text as names.", panel=_TABLE)
+    quoted_newlines: bool = option(False, "Allow line breaks in quoted text.", panel=_TABLE)
     comment: str | None = option(
         None, "Character that begins a comment on any line. Default: # and % before the first edge.", "CHAR|none",
         panel=_TABLE, parse=_character(NO_COMMENT))
-    compact_ids: bool = option(False, "Make ids dense, in ascending order: any whole numbers.", panel=_TABLE)
-    first_id: int = option(0, "The id of the first node, where ids do not begin at 0.", "N", panel=_TABLE, parse=_count)
+    compact_ids: bool = option(False, "Renumber ids (any whole numbers) 0, 1, 2... in ascending order.", panel=_TABLE)
+    first_id: int = option(0, "Id of the first node, if ids do not begin at 0.", "N", panel=_TABLE, parse=_count)
     relation: tuple[TableSpec, ...] = option(
-        (), "Table of edges between two types; repeatable. Its columns of ids may follow: FILE:SRC,DST.",
+        (), "Table of edges between two types; repeatable. Id columns may follow the file: FILE:SRC,DST.",
         "SRC:NAME:DST=FILE,..", panel=_TYPED, cli=list[str] | None, parse=parse_tables)
     nodes: tuple[TableSpec, ...] = option(
-        (), "Table of the nodes of a type, in the order of their ids; repeatable. Or FILE:ID.",
+        (), "Table of the nodes of a type, in the order of their ids; repeatable. An id column may follow: FILE:ID.",
         "TYPE=FILE,..", panel=_TYPED, cli=list[str] | None, parse=parse_tables)
     id_column: PerType[str] = option(
         _NO_VALUE, "Column of the ids of nodes.", "[TYPE=]NAME|INDEX", panel=_TYPED, cli=str | None,
@@ -229,33 +229,33 @@ class ImportOptions:
         _NO_VALUE, "Column of the splits of nodes: train, val (or valid, validation), test, or nothing.",
         "[TYPE=]NAME|INDEX", panel=_TYPED, cli=str | None, parse=_per_type(_text))
     type_column: str | None = option(
-        None, "Column of the edges' types: each of its values is a relation.", "NAME|INDEX", panel=_TYPED, parse=_text)
+        None, "Column of edge types; each of its values becomes a relation.", "NAME|INDEX", panel=_TYPED, parse=_text)
     edge_data: tuple[str, ...] = option(
         (), "Columns of numbers or times (as seconds since 1970) that are kept as edge data.", "NAME,NAME,..",
         panel=_TYPED, cli=str | None, parse=_texts)
     time: str | None = option(
-        None, "Times of edges or nodes: a column, or an array along them (edge_NAME.npy, node_NAME.npy).", "NAME",
+        None, "Times of edges or nodes: a column, or an array (edge_NAME.npy, node_NAME.npy).", "NAME",
         panel=_TYPED, parse=_text)
     time_sorted: bool = option(
-        False, "The lists of edges in are in order of time already: check that they are.", panel=_TYPED)
+        False, "Each node's in-edges are in order of time already; the import checks this.", panel=_TYPED)
     unknown_ids: str = option(
-        "error", "Edges with an id that the table of nodes lacks; add: the node, with features of 0.", "error|add",
+        "error", "Refuse edges whose node is missing in its table, or add the node with features 0.", "error|add",
         panel=_TYPED, parse=choice("error", "add"))
     no_label: tuple[str, ...] = option(
-        (), "Values of the column of labels that stand for no label.", "VALUE,..", panel=_TYPED, cli=str | None,
+        (), "Values in the label column that mean no label.", "VALUE,..", panel=_TYPED, cli=str | None,
         parse=_texts)
     self_loops: str = option(
-        "keep", "Self loops; add: where a node has none.", "keep|remove|add", panel=_CHANGE,
+        "keep", "Keep self loops, remove them, or add one where a node has none.", "keep|remove|add", panel=_CHANGE,
         parse=choice("keep", "remove", "add"))
     reverse_edges: bool = option(
-        False, "Add each edge reversed; between two types, as relation rev_NAME.", panel=_CHANGE,
+        False, "Add the reverse of each edge; between two types, as relation rev_NAME.", panel=_CHANGE,
         flags=("--reverse-edges", "--add-reverse"))
-    deduplicate: bool = option(False, "Keep the first of equal edges.", panel=_CHANGE)
+    deduplicate: bool = option(False, "Remove duplicate edges; keep the first.", panel=_CHANGE)
     cache: str | os.PathLike[str] | None = option(
         None, "Directory of copies of remote files that cannot be read in place; later imports use them again.", "DIR",
         panel=_REMOTE, cli=str | None)
     cache_size: int | None = option(
-        None, "Maximum size of --cache; the copies that were used longest ago are removed.", "SIZE", panel=_REMOTE,
+        None, "Maximum size of --cache; the least recently used copies are removed.", "SIZE", panel=_REMOTE,
         cli=str | None, parse=parse_bytes)
     work_dir: str | os.PathLike[str] | None = None  # directory of temporary files
 
@@ -270,7 +270,7 @@ class ImportOptions:
         raw = {_canonical_name(name, value): value for name, value in raw.items()}
         for name in raw:
             if name not in OPTIONS:
-                raise InputError(f"option {name}: unknown; sources take {', '.join(OPTIONS)}")
+                raise InputError(f"option {name}: unknown; the import's options are {', '.join(OPTIONS)}")
         values = {name: value for name, value in raw.items() if value is not None}
         folder = {"work_dir": values.pop("work_dir")} if "work_dir" in values else {}
         return cls(**folder, **parse_options(cls, values, spell_flag))
@@ -344,7 +344,7 @@ def _canonical_name(name: str, value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value of lists, and mappings whose keys are text: those of relations with colons."""
+    """Return a value of lists, and mappings whose keys are text: keys of relations with colons."""
     if isinstance(value, Mapping):
         return {key if isinstance(key, str) else ":".join(key): _plain(one) for key, one in value.items()}
     if isinstance(value, ArrowStream):

@@ -1,4 +1,4 @@
-"""Published datasets: specifications (``data_specs/sources/*.toml``), and what files or plans are held against them."""
+"""Published datasets: specifications (``data_specs/sources/*.toml``), to check files and to plan with."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class SpecFile:
 
 @dataclass(frozen=True)
 class DatasetSpec:
-    """The specification of one size of a published dataset; fields are those of ``data_specs/sources.md``."""
+    """The specification of one size of a published dataset; ``data_specs/sources.md`` describes the fields."""
 
     name: str
     title: str
@@ -179,7 +179,7 @@ _LONGEST_HEADER = 4096
 def locate_files(spec: DatasetSpec, path: Path) -> Path:
     """Return where the files of a dataset lie, at or below `path`, for its reader, each as specified.
 
-    `MissingError` says which required file is missing, `InputError` which does not fit.
+    `MissingError` names a required file that is missing, `InputError` a file that does not match.
     """
     required = [file for file in spec.files if not file.optional and not file.path.startswith("..")]
     if is_folder(path):
@@ -191,8 +191,8 @@ def locate_files(spec: DatasetSpec, path: Path) -> Path:
     if root is None or not (counts[root] or path.is_file()):
         expected = ", ".join(file.path for file in spec.files if not file.optional)
         raise MissingError(
-            f"{path}: expected {spec.name}, found none of its places {', '.join(repr(r) for r in spec.roots)} with "
-            f"its files ({expected[:200]}); give the directory that was downloaded, or another --spec"
+            f"{path}: no files of {spec.name} found; looked in {', '.join(repr(r) for r in spec.roots)} for "
+            f"{expected[:200]}; give the downloaded directory, or another --spec"
         )
     for file in spec.files:
         place = _find_file(root, file)
@@ -326,7 +326,7 @@ def _require_count(source: DatasetSpec, name: str) -> int:
     count = source.count(name)
     if count is None:
         raise InputError(
-            f"--spec {source.name}: how many {name} there are is not published, so nothing can be predicted without "
+            f"--spec {source.name}: the number of {name} is not published, so nothing can be estimated without "
             "the files; give the path of the dataset"
         )
     return count

@@ -74,7 +74,7 @@ class SplitArray(NamedTuple):
         if values.shape[0] != num_nodes or first_wrong(values, lambda b: (b != 0) & (b != 1)) is not None:
             raise InputError(
                 f"{self.where}: expected a mask of {num_nodes} values, a boolean or 0 or 1 for each node, found "
-                f"{values.dtype} {values.shape}; correct it, or if these are node ids, name them idx in the place of "
+                f"{values.dtype} {values.shape}; correct it, or if these are node ids, name it idx instead of "
                 "mask"
             )
         return np.flatnonzero(values).astype(np.int64)
@@ -124,14 +124,14 @@ def read_torch_splits(path: Path, context: ImportContext, only: str | None = Non
 def _torch_ids(values: Any, path: Path, where: str) -> npt.NDArray[Any]:
     array = to_array(values, path, where)
     if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise InputError(f"{where}: expected node ids, found {array.dtype} {array.shape}; get it again")
+        raise InputError(f"{where}: expected node ids, found {array.dtype} {array.shape}; get the file again")
     return array
 
 
 def check_splits(
     splits: dict[str, Ids], labeled: Mask | None, num_nodes: int, where: str, context: ImportContext
 ) -> None:
-    """Record overlaps between splits, of several masks those of one number, and split nodes without a label."""
+    """Record overlaps between splits, of several masks the ones with one number, and split nodes without a label."""
     for i, (name, ids) in enumerate(splits.items()):
         inside, number = np.zeros(num_nodes, bool), name.partition("-")[2]
         inside[ids] = True
@@ -144,9 +144,9 @@ def check_splits(
 
 
 def make_splits(labeled: Mask | None, num_nodes: int, context: ImportContext) -> dict[str, Ids]:
-    """Make splits as option ``split`` asks, of the labeled nodes (of all, without labels).
+    """Make splits of the labeled nodes (of all nodes, without labels) by option ``split``.
 
-    Fractions: nodes are drawn in the order of a hash of (seed, id). ``igb``: in the order of ids where the labeled
+    Fractions: nodes are sampled in the order of a hash of (seed, id). ``igb``: in the order of ids where the labeled
     nodes are the first of all and not all, as in IGB-full, else as fractions. ``mlperf``: in torch's permutation, the
     ids that ``split_seeds.py`` of MLPerf's reference writes. Cost: O(n log n) for n nodes, 24 bytes each.
     """

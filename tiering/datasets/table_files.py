@@ -98,7 +98,7 @@ class TableFile:
         for role in self.spec.ends:
             if len(chosen[role]) != 1:
                 form = "TYPE=FILE:ID" if role == "id" else "SRC:NAME:DST=FILE:SRC,DST"
-                header = "" if self.header else " (a header? then say --header, else --no-header)"
+                header = "" if self.header else " (give --header if this is a header, else --no-header)"
                 raise InputError(
                     f"{self.path}: expected a column of {_IDS[role]} of {self.spec.described}, found "
                     f"{', '.join(self._first)[:500]}{header}; name it with {spell_flag(_OPTIONS[role])}, or as {form}"
@@ -164,7 +164,7 @@ class TableFile:
                 arrays = {key: column.combine_chunks() for key, column in columns.items()}
                 yield len(next(iter(arrays.values()))), {n: arrays[str(place)] for n, place in positions.items()}
         if parser.comments:
-            note_at(str(self.path), f": lines left out as comments: {parser.comments}")
+            note_at(str(self.path), f": lines skipped as comments: {parser.comments}")
 
 
 def _times() -> tuple[Any, Any]:
@@ -178,7 +178,7 @@ def open_parts(paths: Sequence[Path], spec: TableSpec, context: ImportContext) -
     heads = {tuple(file.names): str(file.path) for file in files if file.rank == best > 0}
     if best == 1 and len(heads) > 1:
         found = ", ".join(f"{', '.join(names)[:100]} in {path}" for names, path in list(heads.items())[:2])
-        raise InputError(f"{spec.described}: expected one header of all parts, found {found}; name columns in its file")
+        raise InputError(f"{spec.described}: the parts have different headers: {found}; give all parts one header")
     for k, file in enumerate(files if heads else ()):
         if file.rank < best:
             files[k] = TableFile(file.path, spec, context, next(iter(heads)))
@@ -221,7 +221,7 @@ def find_splits(codes: npt.NDArray[np.int64], where: str) -> dict[str, SplitArra
 def refuse_unknown(options: ImportOptions, files: Sequence[TableFile]) -> None:
     """Refuse options that name a column which no table has, or are for labels where there are none."""
     if options.no_label and not any(file.columns.get("label") for file in files):
-        raise InputError("--no-label: expected a column of labels, found none named; name it with --label")
+        raise InputError("--no-label: no column of labels is named; name it with --label")
     for role, option in _OPTIONS.items():
         value = getattr(options, option)
         values = (value.default, *value.by_type.values()) if isinstance(value, PerType) else (value,)
@@ -294,14 +294,14 @@ class Column(NamedTuple):
         if (kind := kinds[node_type]) == pa.string() and (text := self.text(trim=False)) is not None:
             return text
         try:
-            remedy = "correct it, or say --string-ids if ids are names"
+            remedy = "correct it, or give --string-ids if ids are names"
             return self.convert((kind,), "a whole number as id", remedy, whole_ids)
         except OtherIdsError as other:
             kinds[node_type] = other.args[0]
             if kinds[node_type] == pa.string():
                 texts = self.strings()
                 row = pc.index(pc.match_substring_regex(texts, "^(0|-?[1-9][0-9]{0,17})$"), False).as_py()
-                found = f"{texts[row].as_py()!r} at row {self.row + row} is not how a number of 64 bits is written"
+                found = f"{texts[row].as_py()!r} at row {self.row + row} is not the usual form of a 64-bit whole number"
                 note(f"note: {self.where}: ids are names, since {found}")
             raise
 
@@ -371,7 +371,7 @@ def number_labels(
         values = np.array([*(positions.get(text, -1) for text in texts), -1])
         context.notes.setdefault("classes", {})[of[0]] = known
         if listed := ",".join(filter(_NO_LABEL.fullmatch, known)):
-            note(f"note: {listed}: labels of {of[0]} that are classes; if they mean no label, say --no-label {listed}")
+            note(f"note: {listed}: classes of {of[0]}; give --no-label {listed} if they mean no label")
     out = context.scratch.array(of[1], values.dtype)
     out[codes.size :] = values[-1]
     for part in chunks(codes.size):

@@ -49,11 +49,11 @@ def find_tables(path: Path, context: ImportContext) -> tuple[Tables, bool]:
         raise InputError(f"{path}: expected tables of edges, found none; name them with --relation SRC:NAME:DST=FILE")
     for option in [] if plain else sorted({"compact_ids", "first_id", *RAW_OPTIONS} - TIME_OPTIONS):
         if option in context.notes["options"]:
-            problem = "has no meaning for format tables with --relation or --nodes, where ids are numbered by type"
-            raise InputError(f"{spell_flag(option)}: {problem}; leave it out")
+            problem = "does not apply with --relation or --nodes, where ids are numbered by type"
+            raise InputError(f"{spell_flag(option)}: {problem}; omit it")
     for spec in specs:
         if any(spec.owner == other.owner for other, _ in tables):
-            raise InputError(f"{spec.described}: named twice; give all files of it at once")
+            raise InputError(f"{spec.described}: named twice; give all its files at once")
         paths = [file for name in spec.files for file in _find_files(name, path, spec, context)] or own
         found = [one.absolute() for one in paths if one not in context.streams]
         context.known.update(chain(*((one, *one.parents) for one in found)))
@@ -129,8 +129,8 @@ def refuse_unnamed_tables(path: Path, format: str) -> None:  # noqa: A002
                 headers[file] = table.schema_arrow.names
     if proposed := tables_by_keys({str(file.relative_to(path)): columns for file, columns in headers.items()}):
         raise InputError(
-            f"{path}: expected edges of one type, found tables that name each other's keys; if this reads them, give "
-            f"{proposed}, and name other columns of nodes with --features and --label"
+            f"{path}: expected edges of one type, found several related tables; to import them, give "
+            f"{proposed}, and name the other columns of nodes with --features and --label"
         )
 
 

@@ -43,7 +43,7 @@ class TableSpec:
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """Roles that columns of the table may have, those of ids first."""
+        """Roles that columns of the table may have, roles of ids first."""
         return EDGE_ROLES if len(self.owner) == 3 else NODE_ROLES
 
     @property
@@ -93,7 +93,7 @@ def parse_tables(value: Any, what: str) -> tuple[TableSpec, ...]:
     """Return the tables of ``--relation`` or ``--nodes``: texts ``OWNER=FILE``, or a mapping from owner to table."""
     if isinstance(value, ArrowStream):
         form = "{(source, name, destination): table}" if what.endswith("relation") else "{type: table}"
-        raise InputError(f"{what}: expected a mapping {form}, found {name_type(value)}; say what the table holds")
+        raise InputError(f"{what}: expected a mapping {form}, found {name_type(value)}; name the table's type")
     if isinstance(value, str) and all(part.count("=") == 1 for part in value.split(",")):
         value = value.split(",")
     pairs = value.items() if isinstance(value, Mapping) else [one.partition("=")[::2] for one in as_texts(value)]
@@ -152,7 +152,7 @@ def neo4j_tables(headers: Mapping[Path, Sequence[str]]) -> list[TableSpec]:
     for group, paths in groups.items():
         known = {tuple(headers[path]): path for path in paths}
         if () in known and len(known) != 2:
-            problem = "expected a header of Neo4j's, here or in one file of the same name but for a number, found none"
+            problem = "no header of Neo4j here or in a file whose name differs only in a number"
             raise InputError(f"{known[()]}: {problem}; add it, move the file, or name all tables with --relation")
         for files in [paths] if () in known else [[path] for path in paths]:
             stem, found = files[0].name.split(".")[0], neo4j_types(max(tuple(headers[path]) for path in files))
@@ -185,7 +185,7 @@ def graphstorm_tables(path: Path, warn: Callable[[str], None]) -> list[TableSpec
             if any("split_pct" in one or "custom_split_filenames" in one for one in labels):
                 warn(f"{path}: splits of {specs[-1].described} are not made; say --split 0.8,0.1,0.1")
     except (KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{path}: expected a configuration of GraphStorm, found no {error}; correct it") from error
+        raise InputError(f"{path}: the GraphStorm configuration has no {error}; correct it") from error
     return specs
 
 

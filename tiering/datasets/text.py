@@ -47,7 +47,7 @@ _OTHERS = {  # first bytes of files that are no text, after gzip's layer if ther
     codecs.BOM_UTF16_LE: "UTF-16",
     codecs.BOM_UTF16_BE: "UTF-16",
 }
-_MAP = "correct a damaged line; if ids are names, say --string-ids"
+_MAP = "correct a damaged line; give --string-ids if ids are names"
 _WANTED = {  # column -> what belongs in it, and what to do where something else is
     "src": ("a whole number as source id", _MAP),
     "dst": ("a whole number as destination id", _MAP),
@@ -93,7 +93,7 @@ class TextSyntax:
         return text
 
     def masked(self, text: bytes) -> bytes:
-        """Return text of the same size whose line ends are those of records: quotes in the place of quoted fields."""
+        """Return text of the same size whose line ends are ends of records: quotes in place of quoted fields."""
         if not (self.newlines and b'"' in text):
             return text
         return self._token.sub(lambda token: token[0] if token[1] else b'"' * len(token[0]), text)
@@ -123,9 +123,9 @@ class TextSyntax:
         """Refuse a field in quotes that does not close; `line` is the number of the first line of `text`."""
         if (at := self.open_quote(text)) is not None:
             number, found = line + text.count(b"\n", 0, at), text[at : at + 80].split(b"\n")[0].decode(errors="replace")
-            remedy = "" if self.newlines else ", or say --quoted-newlines if fields hold line breaks"
+            remedy = "" if self.newlines else ", or give --quoted-newlines if fields contain line breaks"
             raise InputError(
-                f"{path}: line {number}: expected a quote to close{'' if self.newlines else ' on its line'}, found "
+                f"{path}: line {number}: a quote does not close{'' if self.newlines else ' on its line'}, found "
                 f"{found!r}; correct the line{remedy}"
             )
 
@@ -147,7 +147,7 @@ def guess_delimiter(sample: bytes, named: bool, newlines: bool, where: str, narr
         return "\t"
     if named and len(marks) + (tabs > _MOST) > 1:
         both = " and ".join(["tabs", *marks] if tabs > _MOST else marks)
-        raise InputError(f"{where}: expected one delimiter, found {both} in most lines; name the --delimiter")
+        raise InputError(f"{where}: expected one delimiter, found {both} in most lines; give --delimiter")
     marks += [mark for mark in "\t,;|"[not named :] if mark.encode() in plain.split(b"\n")[0]]
     if not marks and not named and len(first.split()) >= 2:
         return BLANK
@@ -157,7 +157,7 @@ def guess_delimiter(sample: bytes, named: bool, newlines: bool, where: str, narr
         what, blanks = ("names", ", such as space where no name holds one") if named else ("ids", "")
         raise InputError(
             f"{where}: expected two {what} per line separated by {'' if named else 'space, '}tab, comma, semicolon or "
-            f"|, found {first[:80].decode(errors='replace')!r}; name the --delimiter{blanks}"
+            f"|, found {first[:80].decode(errors='replace')!r}; give --delimiter{blanks}"
         )
     return marks[0]
 
@@ -239,13 +239,13 @@ def _blocks(file: BinaryIO, path: Path, line: int, syntax: TextSyntax, size: int
         except TieringError:
             raise
         except (OSError, EOFError, zlib.error) as error:
-            raise InputError(f"{path}: damaged or cut gzip data ({error}); get the file again") from error
+            raise InputError(f"{path}: damaged or truncated gzip data ({error}); get the file again") from error
         if not data:
             break
         what = next((what for magic, what in _OTHERS.items() if first and data.startswith(magic)), "")
         if what:
             refuse_unread([path])
-            advice = "unpack or convert it first, or choose its --format"
+            advice = "unpack or convert it first, or give its --format"
             raise InputError(f"{path}: expected text, found {what}; {advice}")
         first = False
         if b"\0" in data:
@@ -345,10 +345,10 @@ class ColumnParser:
             self.syntax.refuse_open_quote(block.raw, self.path, block.line)
         for number, record in self.syntax.records(block.raw, block.line):
             fields, start = self.syntax.fields(record), record[:80].strip().decode(errors="replace")
-            remark = f"; if it is a comment, say --comment '{start[0]}'" if start[:1] in ("#", "%") else ""
+            remark = f"; give --comment '{start[0]}' if it is a comment" if start[:1] in ("#", "%") else ""
             if len(fields) != self.width:
                 problem = f"line {number}: expected {self.width} fields, found {len(fields)}: {start!r}"
-                raise InputError(f"{self.path}: {problem}; correct the line, or name the --delimiter{remark}")
+                raise InputError(f"{self.path}: {problem}; correct the line, or give --delimiter{remark}")
             for name, i in self.columns.items():
                 if (name == "weight" or not self.named) and not _fits(fields[i], name):
                     wanted, remedy = _WANTED[name]
@@ -356,7 +356,7 @@ class ColumnParser:
                         if self.dense:
                             raise OtherIdsError
                         remedy = "make ids dense with --compact-ids"
-                    remark = remark or ("; if this line is a header, say --header" if number == self.first else "")
+                    remark = remark or ("; give --header if this line is a header" if number == self.first else "")
                     problem = f"line {number}: expected {wanted}, found {quoted(fields[i])}"
                     raise InputError(f"{self.path}: {problem}; {remedy}{remark}")
                 if name != "weight" and not self.named and int(fields[i]) < self.first_id:

@@ -1,4 +1,4 @@
-"""Times of edges or nodes: checked, as int64 or float64; the time of an edge is its own, or else that of its source."""
+"""Times of edges or nodes: checked, as int64 or float64; the time of an edge is its own, or else its source's."""
 
 from __future__ import annotations
 
@@ -75,13 +75,13 @@ def add_times(dataset: Dataset, context: ImportContext) -> None:
     options, name = context.options, context.time_name or (TIME if context.time_units else None)
     if name is None:
         if options.time_sorted:
-            raise InputError("--time-sorted: expected times that are sorted, found no --time; name them")
+            raise InputError("--time-sorted: no times are named; add --time")
         return
     edges = {relation_key(edge.relation): edge for edge in dataset.edges if name in edge.data}
     nodes = {node_type: data for node_type, data in dataset.nodes.items() if name in data.extra}
     dtype = _check_found(name, edges, nodes, context)
     if options.self_loops == "add" and any(edge.relation[0] == edge.relation[2] for edge in edges.values()):
-        raise InputError(f"--self-loops add: the new edges have no {name}; leave it out, or add them with their times")
+        raise InputError(f"--self-loops add: the new edges have no {name}; omit it, or add them with their times")
     for edge in dataset.edges:
         if (source := nodes.get(edge.relation[0])) is not None:
             out = context.scratch.array(edge.num_edges, source.extra[name].dtype)
@@ -104,7 +104,7 @@ def _check_found(
         raise InputError(f"--time {name}: expected times of edges or of nodes, found both: of {places}; rename one")
     if not times:
         unread = [*context.notes.get("ignored_arrays", ()), *context.notes.get("ignored_files", ())]
-        names = f"not read are {', '.join(map(str, unread[:8]))}" if unread else "there are no other arrays"
+        names = f"unread arrays are {', '.join(map(str, unread[:8]))}" if unread else "there are no other arrays"
         raise MissingError(
             f"--time {name}: {context.notes['source']} has no array of that name along its edges or nodes (a numpy "
             f"file is called edge_NAME.npy or node_NAME.npy); {names}"

@@ -1,4 +1,4 @@
-"""Changes that the user asks for at import: to the edges, and random arrays of nodes; each is recorded.
+"""Changes at import by the user's options: to the edges, and random arrays of nodes; each is recorded.
 
 Edge data go with their edges: a reverse edge has the data of its original. An added self loop has weight 1, features 0,
 NaN in other floats and -1 in other whole numbers; ids are by default positions in the source. Cost: one pass each.
@@ -148,7 +148,7 @@ def _add_loops(edge: EdgeData, num_nodes: int, context: ImportContext) -> None:
         none = {"i": -1, "f": np.nan}.get(column.dtype.kind)
         value = {"data.weight": 1, f"data.{EDGE_FEATURES}": 0}.get(name, none)
         if value is None:
-            problem = f"--self-loops add: expected {name.removeprefix('data.')} that can be -1, found {column.dtype}"
+            problem = f"--self-loops add: expected a signed {name.removeprefix('data.')}, found {column.dtype}"
             raise InputError(f"{edge.where}: {problem}; convert it, for example with array.astype('int32')")
         values = (np.full((ids.size, *column.shape[1:]), value, column.dtype) for ids in added)
         return column.dtype, chain(_pieces(column), values)
@@ -202,11 +202,11 @@ def _find_firsts(src: Array, dst: Array, num_src: int) -> Array:
 
 
 def add_random(dataset: Dataset, context: ImportContext) -> None:
-    """Add what options ``random_features``, ``random_labels``, ``random_train`` ask for; refuse what is there."""
+    """Add the arrays of options ``random_features``, ``random_labels``, ``random_train``; raise where one is there."""
     options = context.options
     if options.seed and not RANDOM_OPTIONS & set(context.notes["options"]):
         flags = ", ".join(map(spell_flag, sorted(RANDOM_OPTIONS)))
-        raise InputError(f"--seed: is for {flags}; --split has --split-seed")
+        raise InputError(f"--seed: applies to {flags}; --split uses --split-seed")
     for stream, (node_type, nodes) in enumerate(sorted(dataset.nodes.items())):
         has_labels = nodes.labels is not None or LABEL_VALUES in nodes.extra
         present = {"features": nodes.features is not None, "labels": has_labels, "train": bool(nodes.splits)}
@@ -215,7 +215,7 @@ def add_random(dataset: Dataset, context: ImportContext) -> None:
         if wrong := [what for what in asked if present[what]]:
             raise InputError(
                 f"--random-{wrong[0]}: node type {node_type} of {context.notes['source']} has "
-                f"{'splits' if wrong[0] == 'train' else wrong[0]} already; leave the option out, or name types as "
+                f"{'splits' if wrong[0] == 'train' else wrong[0]} already; omit the option, or name types as "
                 "TYPE=..."
             )
         if not asked:

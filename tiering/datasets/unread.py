@@ -109,4 +109,4 @@ def _refuse(path: Path, suffix: str) -> None:
     what, _, command = _BY_SUFFIX[suffix]
     shell, stem = (shlex.quote(str(one)) for one in (path, path.with_suffix("")))
     convert = command.format(path=str(path), shell=shell, stem=stem)
-    raise InputError(f"{path}: expected a dataset, found {what}, which is not read; convert it: {convert}")
+    raise InputError(f"{path}: {what} is not a format that tiering reads; convert it: {convert}")

@@ -61,7 +61,7 @@ class ExportWriter(DirectoryWriter):
         for name, data in documents.items():
             write_durably(self.path / name, data)
         if self._output is None:
-            raise InternalError(f"{self.out}: part of another directory")
+            raise InternalError(f"{self.out}: is a part of another directory")
         self._output.commit()
 
 
@@ -104,7 +104,7 @@ class ExportPlan:
             tables = {name: TierRows(artifact, name) for name in artifact.feature_types}
             codecs = {name: artifact.codec(name) for name in tables}
         elif stored:
-            raise InputError(f"stored: {artifact.path} is a graph, and codecs store rows of layouts; name a layout")
+            raise InputError(f"stored: {artifact.path} is a graph; only layouts store rows by codecs; give a layout")
         self._forms = {name: RowForm.of(table, codecs.get(name), stored, threads) for name, table in tables.items()}
         shape = GraphShape.of(self.graph, tables=False)
         relabeled = ReorderPlan(shape, budget, threads).least_memory(features=False) if self._restored else 0
@@ -189,7 +189,7 @@ class ExportPlan:
         return {**ends, "edge_index": edge_index, "data": values}
 
     def _open_adjacency(self, relation: Relation, writer: ExportWriter) -> tuple[Any, ...]:
-        """Return ``indptr``, ``indices`` and edge data in the ids of the export; those of one relation are kept."""
+        """Return ``indptr``, ``indices`` and edge data in the ids of the export; arrays of one relation are kept."""
         if self._adjacency[0] != relation:
             self._adjacency = (None, ())  # unmapped, so that the disk has its blocks back
             writer.drop(SCRATCH)

@@ -71,8 +71,7 @@ def write_export(
 
     With `original_order` nodes have the ids of the source; by default ids are ranks, if there are any. Rows that a
     codec stored are decoded; with `stored` they stay as they are, and the codec's parameters are exported too. Cost:
-    every byte is read once and written once, front to back; with `original_order`, ranks are relabeled as a reorder
-    does it.
+    every byte is read once and written once, front to back; with `original_order`, ranks are relabeled as in a reorder.
     """
     budget, workers = parse_memory(memory), parse_threads(threads)
     plan = ExportPlan(artifact, original_order, budget, workers, stored)
@@ -106,7 +105,7 @@ def write_export(
 def graphbolt_metadata(name: str, document: dict[str, Any]) -> dict[str, Any]:
     """Return the description by which `dgl.graphbolt.OnDiskDataset` opens an export, from its ``export.json``.
 
-    Edges are pairs sorted by destination: the CSC that GraphBolt makes of them keeps their order. It is JSON, so YAML.
+    Edges are pairs sorted by destination: the CSC that GraphBolt builds keeps their order. It is JSON, so YAML.
     """
     types, nodes, edges, features, attributes = document["node_types"], [], [], [], []
     labeled = any(entry["seed_labels"] for entry in types.values())
@@ -177,7 +176,7 @@ def export_embeddings(
 ) -> Export:
     """Write the rows of each type as ``nodes/TYPE/feat.npy``, with `original_order` by the ids of the source.
 
-    Rows of some nodes only lie in the order of their ranks, and ``nodes/TYPE/data/ids.npy`` says whose they are. With
+    Rows of some nodes only lie in the order of their ranks, and ``nodes/TYPE/data/ids.npy`` has the nodes' ids. With
     `format` ``parquet`` ``nodes/TYPE/feat.parquet`` has the columns of `Embeddings.to_arrow` by rank, in row groups of
     32 MiB. Cost: every byte is read once and written once, within the memory as a reorder of rows does it.
     """
@@ -185,7 +184,7 @@ def export_embeddings(
         raise InputError(f"format: expected {' or '.join(FORMATS)}, found {format!r}")
     if original_order and format == "parquet":
         raise InputError(
-            "original order: parquet has a column of the ids of the source, in the order of ranks; leave it out"
+            "original order: parquet always has a column of the source's ids, in the order of ranks; omit it"
         )
     budget, workers = parse_memory(memory), parse_threads(threads)
     options: dict[str, Any] = {"original_order": original_order, **({} if format == "npy" else {"format": format})}

@@ -76,7 +76,7 @@ def prefix_problems(body: Mapping[str, Any], graph: Graph) -> Iterator[Problem]:
 
 
 def prefix_entry_problems(body: Mapping[str, Any], graph: Graph) -> Iterator[Problem]:
-    """Yield prefixes whose entries are not those of ``indptr``; only for a body without `prefix_problems`."""
+    """Yield prefixes whose entries differ from ``indptr``; only for a body without `prefix_problems`."""
     for key, entry in body["adjacency"].items():
         edges = int(graph.csc(key)[0][entry["columns"]])
         if edges != entry["edges"]:

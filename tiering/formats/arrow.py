@@ -14,7 +14,7 @@ __all__ = ["ArrowStream", "as_array", "name_type", "pa", "pa_csv", "pa_parquet",
 
 
 class _Module:
-    """A module that is imported when one of its names is asked for first: an import of numpy files needs none."""
+    """A module that is imported at the first access to one of its names: an import of numpy files needs none."""
 
     def __init__(self, name: str) -> None:
         self._name = name

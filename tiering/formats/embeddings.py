@@ -1,4 +1,4 @@
-"""The embeddings artifact: a row for each node by rank, as inference made it. See ``data_specs/embeddings.md``."""
+"""The embeddings artifact: a row for each node by rank, written by inference. See ``data_specs/embeddings.md``."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class RowsEntry:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a row, which follow each other without gaps."""
+        """Bytes of a row; rows follow each other without gaps."""
         return stored_bytes(self.dim, self.dtype, self.codec)
 
     @property
     def end(self) -> int:
-        """First byte behind the rows, rounded up to pages."""
+        """First byte after the rows, rounded up to pages."""
         return self.offset + -(-self.rows * self.row_bytes // PAGE_BYTES) * PAGE_BYTES
 
     @property
@@ -81,7 +81,7 @@ class Embeddings(Artifact):
         return RowsEntry(**self.manifest.body["node_types"][self._resolve_type(node_type)])
 
     def nodes(self, node_type: str | None = None) -> npt.NDArray[np.int64] | None:
-        """Return the ranks of the rows, rising; ``None``: all nodes have one."""
+        """Return the ranks of the rows, ascending; ``None``: every node has a row."""
         name = f"nodes/{self._resolve_type(node_type)}"
         return self.manifest.array(name) if name in self.manifest.files else None
 
@@ -100,7 +100,7 @@ class Embeddings(Artifact):
     def gather_numpy(self, ids: Any, node_type: str | None = None, *, original: bool = False) -> npt.NDArray[Any]:
         """Return the rows of nodes, shape (ids, dim), by rank or, if `original`, by the ids of the source.
 
-        `InputError`: an id is of no node, or of one without a row.
+        `InputError`: an id is not a node, or its node has no row.
         """
         name = self._resolve_type(node_type)
         wanted = np.asarray(ids.cpu() if hasattr(ids, "cpu") else ids)
@@ -116,7 +116,7 @@ class Embeddings(Artifact):
         places = ranks if known is None else np.minimum(np.searchsorted(known, ranks), max(0, count - 1))
         if known is not None and (count == 0 or (known[places] != ranks).any()):
             missing = wanted[0] if count == 0 else wanted[known[places] != ranks][0]
-            raise InputError(f"{self.path}: node {missing} of {name!r} has no row; only {count} nodes were asked for")
+            raise InputError(f"{self.path}: node {missing} of {name!r} has no row; inference ran for {count} nodes")
         rows: npt.NDArray[Any] = self.numpy(name)[places]
         return rows
 
@@ -164,7 +164,7 @@ class Embeddings(Artifact):
         sizes = {n: (e.rows, e.dim, e.dtype, e.codec) for n, e in zip(self.node_types, entries, strict=True)}
         planned = RowsEntry.plan(sizes)
         if list(planned.values()) != entries:
-            yield body_problem("body.node_types", "the types do not follow each other")
+            yield body_problem("body.node_types", "the types are not contiguous")
         elif ROWS not in files or files[ROWS].bytes != (entries[-1].end if entries else 0):
             yield body_problem(f"files.{ROWS}", f"expected a file of {entries[-1].end} bytes", "size")
         for name in self.node_types:
@@ -176,7 +176,7 @@ class Embeddings(Artifact):
         for name in self.node_types:
             ids = self.nodes(name)
             if ids is not None and ids.size and (ids[0] < 0 or np.any(np.diff(ids) <= 0)):
-                yield Problem(f"nodes/{name}", "the ranks do not rise", "value")
+                yield Problem(f"nodes/{name}", "the ranks do not increase", "value")
 
     def _summarize_content(self) -> dict[str, Any]:
         types = {
@@ -194,4 +194,4 @@ class Embeddings(Artifact):
             )
             for name, e in summary["node_types"].items()
         ]
-        return [Table("Embeddings by rank", ("type", "rows", "values", "bytes"), rows)]
+        return [Table("Embeddings by rank", ("type", "rows", "values per row", "bytes"), rows)]

@@ -86,7 +86,7 @@ class EncodedTable:
         return out
 
     def measure(self, threads: int) -> CodecLoss:
-        """Return the loss of all rows; read them again if some have not passed, as where a stopped run goes on."""
+        """Return the loss of all rows; read them again if some have not passed, as where a stopped run is resumed."""
         if self.exact:
             return CodecLoss(0, 0, -1, 0, self.dim, self.dim)
         if self._meter.num_rows != self.rows:

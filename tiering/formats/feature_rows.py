@@ -51,7 +51,7 @@ def _check_external(graph: Graph) -> None:
             changed = f"content changed: expected {external.digest}, found {found}"
         if changed:  # full checksums are verified as rows are read
             raise InputError(
-                f"{path}: the feature file changed since the graph was imported ({changed}); put the old file back, "
+                f"{path}: the feature file changed since the graph was imported ({changed}); restore the old file, "
                 "or import the graph again"
             )
 

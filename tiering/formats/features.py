@@ -129,4 +129,4 @@ class Features(Artifact):
             (name, format_count(e["rows"]), f"{e['dim']} x {e['dtype']}", format_bytes(e["row_bytes"]), e["path"])
             for name, e in summary["tables"].items()
         ]
-        return [Table("Feature tables", ("type", "rows", "values", "row", "file"), rows)]
+        return [Table("Feature tables", ("type", "rows", "values per row", "row size", "file"), rows)]

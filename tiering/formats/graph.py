@@ -33,7 +33,7 @@ from tiering.text.description import Fields, Part, Table
 from tiering.text.units import format_bytes, format_count
 
 _NO_SPLIT = (
-    "name the node type if several have it, or give the nodes: seeds=IDS of loaders, --train of `tiering trace`; "
+    "give the node type if several have it, or the nodes (seeds=IDS of loaders, --train of `tiering trace`); "
     "--train of `tiering score`, and --split and --split-column of `tiering import`, record a split"
 )
 
@@ -77,7 +77,7 @@ class Graph(Artifact):
         return int(self.manifest.body["relations"][index]["num_edges"])
 
     def relation(self, relation: Relation | str | None = None) -> Relation:
-        """Return the relation ``"src:name:dst"``, of a name or both types if that is unique; ``None``: the only one."""
+        """Return the relation of a key ``"src:name:dst"``, a unique name or pair of types; ``None``: the only one."""
         return find_relation(self.path, self.relations, relation)
 
     def csc(self, relation: Relation | str | None = None) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
@@ -102,7 +102,7 @@ class Graph(Artifact):
         (indptr, indices), known = self.csc(relation), self.edge_data(relation)
         if values is not None and (values not in known or known[values].ndim != 1):
             names = ", ".join(name for name in known if known[name].ndim == 1) or "none"
-            raise MissingError(f"{self.path}: {relation_key(relation)} has no edge data {values!r} (it has {names})")
+            raise MissingError(f"{self.path}: {relation_key(relation)} has no edge data {values!r}; it has {names}")
         data = np.ones(indices.size, np.float32) if values is None else known[values]
         if indices.size < 2**31:  # scipy wants one dtype for both, and would copy the longer one
             indptr = indptr.astype(indices.dtype)
@@ -151,18 +151,18 @@ class Graph(Artifact):
     def labels(self, node_type: str | None = None) -> np.ndarray[Any, Any] | None:
         """Return the class of each node, int64 with -1 for none; ``None`` if the type has no labels.
 
-        Labels that are no classes, numbers of shape (nodes,) or (nodes, C), are as the source had them.
+        Labels that are not classes, numbers of shape (nodes,) or (nodes, C), stay as in the source.
         """
         node_type = self._resolve_type(node_type)
         name = LABEL_VALUES if self.has_label_values(node_type) else "label"
         return None if self.num_classes(node_type) is None else self.manifest.array(f"nodes/{node_type}/{name}")
 
     def has_label_values(self, node_type: str) -> bool:
-        """Return whether a type has labels that are no classes."""
+        """Return whether a type has labels that are not classes."""
         return f"nodes/{node_type}/{LABEL_VALUES}" in self.manifest.files
 
     def num_classes(self, node_type: str | None = None) -> int | None:
-        """Return the number of classes, or of columns of labels that are none; ``None`` without labels."""
+        """Return the number of classes, or of label columns that are not classes; ``None`` without labels."""
         node_type = self._resolve_type(node_type)
         if self.has_label_values(node_type):
             return int((*self.manifest.files[f"nodes/{node_type}/{LABEL_VALUES}"].shape, 1)[1])
@@ -212,7 +212,7 @@ class Graph(Artifact):
         return self._ordered().new_to_old(node_type)
 
     def old_to_new(self, node_type: str | None = None) -> np.ndarray[Any, Any]:
-        """Return the node of a reordered graph for each original id."""
+        """Return the node id in a reordered graph for each original id."""
         return self._ordered().old_to_new(node_type)
 
     def names(self, node_type: str | None = None) -> NodeNames | NodeNumbers | None:
@@ -247,12 +247,12 @@ class Graph(Artifact):
         yield from (*self._part_problems(), *declared_time_problems(self, list(map(relation_folder, self.relations))))
         for name in nodes:
             if not valid_name(name):
-                yield body_problem(f"body.node_types.{name}", "is no name of a type")
+                yield body_problem(f"body.node_types.{name}", "is not a valid name of a type")
         for entry in manifest.body["relations"]:
             relation = (entry["src"], entry["name"], entry["dst"])
             where = f"body.relations.{relation_key(relation)}"
             if relation in seen or not valid_name(entry["name"]):
-                yield body_problem(where, "stands twice" if relation in seen else "is no name of a relation")
+                yield body_problem(where, "occurs twice" if relation in seen else "is not a valid name of a relation")
             seen.add(relation)
             if entry["src"] not in nodes or entry["dst"] not in nodes:
                 yield body_problem(where, "names a node type that the graph does not have")
@@ -277,11 +277,11 @@ class Graph(Artifact):
         if (features := parts.get("features")) is not None:
             for name, table in features.manifest.body["tables"].items():
                 if table["rows"] != counts.get(name, 0):
-                    message = f"expected {counts.get(name, 0)} rows, as many as nodes, found {table['rows']}"
+                    message = f"expected one row per node, {counts.get(name, 0)}, found {table['rows']}"
                     yield Problem(f"features/manifest.json: body.tables.{name}", message, "value")
         order, names = parts.get("order"), parts.get("names")
         if order is not None and set(order.manifest.body["node_types"]) != set(nodes):
-            yield Problem("order/manifest.json: body.node_types", "are not those of the graph", "value")
+            yield Problem("order/manifest.json: body.node_types", "differ from the graph's node types", "value")
             return
         for part, file, more in ((order, "new_to_old", 0), (names, "offsets", 1)):
             if part is None:
@@ -302,7 +302,7 @@ class Graph(Artifact):
                 yield Problem(where, message, "value")
             drops = np.flatnonzero(indptr[1:] < indptr[:-1])
             if drops.size:
-                yield Problem(where, f"decreases at {drops.size} places, first at node {drops[0]}", "value")
+                yield Problem(where, f"decreases at {drops.size} positions, first at node {drops[0]}", "value")
         for node_type in self.node_types:
             folder = f"nodes/{node_type}"
             if (labels := self.labels(node_type)) is not None and not self.has_label_values(node_type):
@@ -355,7 +355,7 @@ class Graph(Artifact):
             splits = ", ".join(f"{name} {format_count(size)}" for name, size in entry["splits"].items()) or "-"
             row = "-"
             if features is not None:
-                row = f"{features['dim']} x {features['dtype']} = {format_bytes(features['row_bytes'])} a row"
+                row = f"{features['dim']} x {features['dtype']} = {format_bytes(features['row_bytes'])} per row"
             nodes.append((node_type, format_count(entry["nodes"]), "-" if classes is None else classes, splits, row))
         relations = [
             (key, format_count(entry["edges"]), ", ".join(entry["edge_data"]) or "-")
@@ -363,7 +363,7 @@ class Graph(Artifact):
         ]
         inputs = summary["provenance"].get("inputs", {})
         read = {} if summary["reordered"] else describe_import(summary, inputs)  # once, not after each later stage
-        ids = "ranks of an order" if summary["reordered"] else "original ids"
+        ids = "ids are ranks" if summary["reordered"] else "ids of the source"
         return [
             *([Fields(read, "Import")] if read else []),
             Table(f"Nodes ({ids})", ("type", "nodes", "classes", "splits", "features"), nodes),

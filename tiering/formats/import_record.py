@@ -9,12 +9,18 @@ from typing import Any
 from tiering.artifacts.remote_path import as_path
 
 _ENDS = {  # format -> which values are the ends of an edge, where no columns are chosen
-    **dict.fromkeys(("mtx", "npz"), "an entry's row is the source, its column the destination"),
+    **dict.fromkeys(("mtx", "npz"), "an entry's row is the source, and its column is the destination"),
     **dict.fromkeys(("igb", "npy", "pyg"), "edge_index holds source, destination"),
     "ogb": "edge_index or edge.csv.gz holds source, destination",
-    "csc": "indices hold the sources of each node's edges in",
-    "csr": "indices hold the destinations of each node's edges out",
+    "csc": "indices hold the sources of each node's in-edges",
+    "csr": "indices hold the destinations of each node's out-edges",
     "graphbolt": "edges hold source, destination",
+}
+_STEPS = {
+    "add reverse edges": ("added", "reversed edges"),
+    "add self loops": ("added", "self loops"),
+    "deduplicate": ("removed", "duplicate edges"),
+    "remove self loops": ("removed", "self loops"),
 }
 _ROLES = {"src": "source", "dst": "destination"}
 _SHOWN = 8
@@ -76,15 +82,19 @@ def _columns(columns: Mapping[str, Any]) -> str:
 
 def _changes(changes: Mapping[str, Any]) -> Iterable[str]:
     for step in changes.get("changes", []):
-        yield f"{step['step']} of {step['relation']}: {step['edges_before']} edges became {step['edges_after']}"
+        verb, edges = _STEPS.get(step["step"], (step["step"], "edges"))
+        before, after = step["edges_before"], step["edges_after"]
+        is_new = edges == "reversed edges" and before == 0
+        what = f"added relation {step['relation']}:" if is_new else f"{step['relation']}: {verb}"
+        yield f"{what} {abs(after - before):,} {edges}"
     if "names" in changes:
         yield f"{changes['names']['nodes']} names numbered in ascending order"
     if "compact_ids" in changes:
-        yield f"{changes['compact_ids']['nodes']} ids made dense"
+        yield f"{changes['compact_ids']['nodes']} ids renumbered in ascending order"
     if first := changes.get("options", {}).get("first_id"):
-        yield f"ids less {first}"
+        yield f"{first} subtracted from each id"
     if changes.get("matrix", {}).get("symmetry") == "symmetric":
-        yield "mirrored edges of a symmetric matrix added"
+        yield "mirrored edges of a symmetric matrix were added"
     for node_type, made in changes.get("random", {}).items():
         yield f"random {_listed(key for key in made if key != 'seed')} of {node_type}"
 

@@ -1,4 +1,4 @@
-"""Defects of earlier versions: a note about each artifact that one of them may have written wrong, by its record."""
+"""Defects of earlier versions: a note about each artifact that may be wrong by its record."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ def _of_import(graph: Artifact) -> dict[str, Any]:
     unnamed = [file for file in parquet if Path(file).name not in f"{asked} {source}"]  # of directories or patterns
     splits = [entry["splits"] for entry in body["node_types"].values() if "random_train" not in asked]
     return {
-        "edge data lost their fractions": asked.get("self_loops") == "add" and any(data),
+        "edge data lost its fractions": asked.get("self_loops") == "add" and any(data),
         "ids that differ in blanks around them, or in leading zeros, became one node": form == "tables"
         and ("names" in graph.manifest.parts or parquet != files),
-        "deleted rows became edges, if the directory was a table of Delta Lake or Iceberg": unnamed
+        "deleted rows became edges, if the directory was a Delta Lake or Iceberg table": unnamed
         or (form == "parquet" and not source.lower().endswith(_PARQUET)),
-        "splits have other nodes, if they named them by the ids of the edges": any(splits)
+        "splits have wrong nodes, if they used the ids of the edges": any(splits)
         and {*asked} & {"compact_ids", "first_id"} and asked.get("split", "official") == "official",
-        "edges are reversed, if a comment named the columns as in `# ToNodeId FromNodeId`": text
+        "edges are reversed, if a comment named the columns like `# ToNodeId FromNodeId`": text
         and {**text, "delimiter": None} == {"delimiter": None, "header": False, "columns": {"src": 0, "dst": 1}},
     }  # fmt: skip
 
 
-_MODELS = "rows of models that take degrees, norms or edge data of the graph, or of a run resumed with another model"
+_MODELS = "embeddings of models that use degrees, norms or edge data, or of a run resumed with another model"
 DEFECTS: dict[str, tuple[tuple[int, ...], Callable[[Artifact], dict[str, Any]], str]] = {
     "graph": ((0, 2), _of_import, "import the dataset again"),
     "embeddings": ((0, 2), lambda _: {_MODELS: True}, "run inference again"),
@@ -53,4 +53,4 @@ def print_defects(artifact: Artifact) -> None:
         earlier = tuple(map(int, re.findall(r"\d+", package))) < mended and part.path.absolute() not in _noted
         if texts := [text for text, is_open in defects(part).items() if is_open] if earlier else []:
             _noted.add(part.path.absolute())
-            note(f"note: {part.path}: {package} may have made this wrong: {'; '.join(texts)}; if so, {remedy}")
+            note(f"note: {part.path}: {package} may have written errors: {'; '.join(texts)}; if so, {remedy}")

@@ -92,7 +92,7 @@ class TypeLayout:
     def cut(self, ends: Sequence[int], unit_bytes: int) -> TypeLayout:
         """Return the same rows with other ends of the gpu, peer and cpu tiers, the last at or after its end on disk.
 
-        Rows that leave the ssd tier do so by whole units of the stripe files: ends inside a unit move to its begin.
+        Rows leave the ssd tier in whole units of the stripe files: an end inside a unit moves to the unit's start.
         """
         begin, last, place = self.ranges["ssd"][0], ends[-1], self.ssd_rows
         if last == self.num_nodes:
@@ -198,7 +198,7 @@ class Layout(Artifact):
         if resolved not in known:
             keys = ", ".join(map(relation_key, known)) or "none"
             raise MissingError(
-                f"{self.path}: edges of {relation_key(resolved)} have no tiered features; relations that have: {keys}"
+                f"{self.path}: edges of {relation_key(resolved)} have no tiered features; relations with them: {keys}"
             )
         return relation_key(resolved)
 
@@ -227,7 +227,7 @@ class Layout(Artifact):
         entry = {**self.manifest.body["node_types"], **self.manifest.body.get(EDGE_TABLES, {})}.get(table)
         if entry is None:
             known = ", ".join(self.feature_types) or "none"
-            raise MissingError(f"{self.path}: node type {table!r} has no tiered features; types that have: {known}")
+            raise MissingError(f"{self.path}: node type {table!r} has no tiered features; types with them: {known}")
         return cast("dict[str, Any]", entry)
 
     def codec(self, table: str) -> Codec | None:
@@ -242,7 +242,7 @@ class Layout(Artifact):
         return self._codecs.get(table)
 
     def adjacency_prefix(self, relation: Relation | str | None = None) -> AdjacencyPrefix:
-        """Return the adjacency lists of a relation (as in `Graph.relation`) that lie in the gpu tier."""
+        """Return the adjacency lists of a relation (see `Graph.relation`) in the gpu tier."""
         key = relation_key(self.graph.relation(relation))
         entry = self.manifest.body.get("adjacency", {}).get(key)
         return AdjacencyPrefix(0, 0, 0) if entry is None else AdjacencyPrefix(**entry)
@@ -252,7 +252,7 @@ class Layout(Artifact):
         return Path(self.manifest.place(tier_file(node_type, tier, peer, self.num_peers)))
 
     def verify_tiers(self, node_type: str) -> None:
-        """Read the files of a type's memory tiers, and raise `FormatError` if one is not what was written."""
+        """Read the files of a type's memory tiers, and raise `FormatError` if one differs from what was written."""
         for name in self.manifest.files:
             if name.startswith(tier_file(node_type, "")):
                 self.manifest.verifier(name).finalize()
@@ -271,9 +271,9 @@ class Layout(Artifact):
         if "graph" not in self._nested:
             return [body_problem("parts", "the reordered graph is not listed")]
         if self.page_bytes & (self.page_bytes - 1):
-            return [body_problem("body.page_bytes", f"{self.page_bytes} is no power of two")]
+            return [body_problem("body.page_bytes", f"{self.page_bytes} is not a power of two")]
         if self.unit_bytes < self.page_bytes or self.unit_bytes % self.page_bytes:
-            return [body_problem("body.unit_bytes", f"{self.unit_bytes} are no whole pages of {self.page_bytes}")]
+            return [body_problem("body.unit_bytes", f"{self.unit_bytes} are not whole pages of {self.page_bytes}")]
         problems, units = list[Problem](), 0
         for node_type in self.tables:  # the order in which their units follow each other
             entry = self.type_layout(node_type)
@@ -283,7 +283,7 @@ class Layout(Artifact):
         if coded != (CODEC in self.manifest.requires):
             problems.append(mismatch("requires", f"{CODEC!r} where a table has a codec", list(self.manifest.requires)))
         if units and not self.num_images:
-            problems.append(body_problem("body.num_images", "there are ssd rows but no images"))
+            problems.append(body_problem("body.num_images", "there are ssd rows but no stripe files"))
         if problems:
             return problems
         sound = self.split is not None and not any(self._listed_graph._body_problems())
@@ -295,7 +295,7 @@ class Layout(Artifact):
             name, sums = image_name(image), page_sums(image)
             needed, listed = image_bytes(units, image, self.num_images, self.unit_bytes), self.manifest.files.get(sums)
             if name not in self.manifest.external:
-                yield body_problem(f"external.{name}", "the image is not listed")
+                yield body_problem(f"external.{name}", "the stripe file is not listed")
             elif (external := self.manifest.external[name]).bytes != needed:
                 yield mismatch(f"external.{name}", f"{needed} bytes", external.bytes, "size")
             if listed is not None or self.manifest.version >= (1, 2):
@@ -351,8 +351,8 @@ class Layout(Artifact):
             problems.append(
                 body_problem(
                     f"{where}.ssd_rows",
-                    f"rows of {entry.row_bytes} bytes are cut into pages on {self.num_images} images, as an earlier "
-                    "version did; make the layout again with `tiering layout`",
+                    f"rows of {entry.row_bytes} bytes are cut into pages on {self.num_images} stripe files, as in an "
+                    "earlier version; make the layout again with `tiering layout`",
                 )
             )
         return problems
@@ -414,7 +414,7 @@ def _source_problems(entry: TypeLayout, graph: Graph) -> list[Problem]:
     table = None if features is None else features.manifest.body["tables"].get(entry.node_type)
     fields |= {} if table is None else {"dim": table["dim"], "dtype": table["dtype"]}
     return [
-        mismatch(f"{entry.place}.{name}", f"{value} as the graph has it", getattr(entry, name))
+        mismatch(f"{entry.place}.{name}", f"{value}, as in the graph", getattr(entry, name))
         for name, value in fields.items()
         if getattr(entry, name) != value
     ]

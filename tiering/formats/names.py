@@ -23,7 +23,7 @@ from tiering.text.units import format_count
 class NameTable:
     """Distinct names in ascending order of their UTF-8 bytes: name k is ``data[offsets[k]:offsets[k + 1]]``.
 
-    It is the name of node k, or, where nodes have another order, of node ``ids[k]``: that of node i is ``ranks[i]``.
+    It is the name of node k, or, where nodes have another order, of node ``ids[k]``: node i has name ``ranks[i]``.
     """
 
     offsets: npt.NDArray[np.int64]
@@ -88,7 +88,7 @@ class Names(Artifact):
             if offsets[0] != 0 or offsets[-1] != size:
                 yield Problem(where, f"expected 0 .. {size}, found {offsets[0]} .. {offsets[-1]}", "value")
             elif not (rises := np.diff(offsets) > 0).all():
-                yield Problem(where, f"expected offsets that rise, found none at node {np.argmin(rises)}", "value")
+                yield Problem(where, f"offsets do not increase at node {np.argmin(rises)}", "value")
             elif (ids := table.ids) is not None and not (
                 np.array_equal(ranks := np.argsort(ids), table.arrays["ranks"])
                 and np.array_equal(ids[ranks], np.arange(len(table)))
@@ -105,7 +105,7 @@ class Names(Artifact):
             names = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(table), buffers)
             at = pc.index(pc.less(names[:-1], names[1:]), False).as_py() + 1 if len(table) > 1 else 0
             if at:
-                yield Problem(f"nodes/{node_type}/bytes", f"name {at} does not follow the one before", "value")
+                yield Problem(f"nodes/{node_type}/bytes", f"name {at} is not greater than the name before it", "value")
 
     def _summarize_content(self) -> dict[str, Any]:
         return {"node_types": {name: {"nodes": len(self.table(name))} for name in self.node_types}}
@@ -142,11 +142,11 @@ class NodeNames:
     def find(self, names: Sequence[str]) -> npt.NDArray[np.int64]:
         """Return the ids in the graph, int64 of shape (names,), of nodes with these names; a binary search for each."""
         if wrong := [name for name in names if not isinstance(name, str)]:
-            raise InputError(f"names: names of {self._type} are text, found {wrong[0]!r}; give their names")
+            raise InputError(f"names: names of {self._type} are text, found {wrong[0]!r}; give names as text")
         positions = [self._table.position(name.encode()) for name in names]
         if None in positions:
             name = names[positions.index(None)]
-            raise MissingError(f"names: no node of type {self._type} is called {quoted(name)}")
+            raise MissingError(f"names: no node of type {self._type} has the name {quoted(name)}")
         ids = np.array(positions, np.int64)
         ids = ids if self._table.ids is None else self._table.ids[ids]
         return ids if self._order is None else self._order.old_to_new(self._type)[ids].astype(np.int64)
@@ -180,7 +180,7 @@ class NodeNumbers:
         ids = self._ascending[np.minimum(places, len(self) - 1)] if len(self) else places[:0]
         known = set(self.of(ids).tolist())
         if missing := [one for one in wanted if one not in known]:
-            raise MissingError(f"names: no node of type {self._type} is called {missing[0]}")
+            raise MissingError(f"names: no node of type {self._type} has the id {missing[0]}")
         return ids
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Numpy files, opened with distrust: header parsed without pickle, length of the data checked, then mapped."""
+"""Numpy files, opened safely: header parsed without pickle, length of the data checked, then mapped."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def as_column(array: npt.NDArray[Any], where: str, what: str, kinds: str, words:
     if array.ndim != 1:
         raise InputError(f"{where}: expected {what}, one column, found {described}; choose one")
     if array.dtype.kind not in kinds:
-        raise InputError(f"{where}: expected {words}, found {described}; convert them")
+        raise InputError(f"{where}: expected {words}, found {described}; convert the values")
     return array
 
 
@@ -99,7 +99,7 @@ def open_npy(path: Path, what: str = "a numpy file", *, dates: bool = False) -> 
     require_file(path, what)
     size = path.stat().st_size
     if size == 0:
-        raise InputError(f"{path}: expected {what}, found an empty file (0 bytes); was a download interrupted?")
+        raise InputError(f"{path}: expected {what}, found an empty file (0 bytes); get the file again")
     if not (start := read_start(path, MAX_HEADER + 12)).startswith(_MAGIC):
         refuse_archive(path, start)
         raise InputError(
@@ -156,7 +156,7 @@ def _check_dtype(path: Path, dtype: np.dtype[Any], refused: str) -> None:
             "code); convert the file to a plain numeric array first"
         )
     if dtype.names is not None or dtype.subdtype is not None or dtype.kind in refused or dtype.itemsize > 8:
-        raise InputError(f"{path}: expected a plain numeric array, found dtype {dtype}; save the numbers alone")
+        raise InputError(f"{path}: expected a plain numeric array, found dtype {dtype}; save only the numbers")
     if dtype.byteorder == ">":
         raise InputError(
             f"{path}: expected little-endian numbers, found big-endian {dtype.str}; "
@@ -174,23 +174,23 @@ def _check_length(file: NpyFile, size: int) -> None:
     if math.prod(n or 1 for n in shape) * item >= 2**63:
         raise _damaged(path, f"expected a shape of less than 2^63 bytes, found {', '.join(map(quoted, shape))}")
     expected = file.offset + file.nbytes
-    announced = f"the header announces {file.described}, {expected} bytes in all, found {size}"
+    announced = f"the header says {file.described}, {expected} bytes in total, found {size}"
     if size < expected:
         raise InputError(f"{path}: truncated: {announced}; get the file again")
     if size > expected:
         raise InputError(
-            f"{path}: oversized: {announced}; the header does not belong to this data, get or write the file again"
+            f"{path}: oversized: {announced}; the header does not match the data: get or write the file again"
         )
 
 
 def _guess(start: bytes, size: int) -> str:
     """Return a guess at a headerless file of this size that begins so."""
     if start[:1] == b"\x1f":
-        return "is it packed with gzip? Unpack it first"
+        return "unpack it first if it is compressed with gzip"
     if start[:1] == b"\x80":
-        return "it looks like a Python pickle, which is never loaded"
+        return "this looks like a Python pickle, which is never loaded"
     guesses = [f"{size // item} x {name}" for name, item in (("float32", 4), ("int64", 8)) if size % item == 0]
-    return "a raw file? It would hold " + " or ".join(guesses) if guesses else "damaged?"
+    return "raw data would be " + " or ".join(guesses) if guesses else "damaged?"
 
 
 def refuse_archive(path: Path, start: bytes) -> None:
@@ -211,8 +211,8 @@ def refuse_archive(path: Path, start: bytes) -> None:
         kind = f"{'a compressed' if packed else 'an'} archive (npz) of {names}"
         advice = f"numpy.save('NAME.npy', numpy.load('{path.name}')['{next(iter(sorted(members)), 'NAME')}'])"
     raise InputError(
-        f"{path}: expected a numpy file (.npy), found {kind}; what is in an archive cannot be mapped where it lies: "
-        f"save it as plain arrays, such as {advice}"
+        f"{path}: expected a numpy file (.npy), found {kind}; an array in an archive cannot be mapped: "
+        f"save it as plain arrays, for example {advice}"
     )
 
 

@@ -33,7 +33,7 @@ class Order(Artifact):
         return self._map(node_type, "score")
 
     def first(self, node_type: str | None = None) -> int:
-        """Return the number of pinned nodes: ranks, from 0 on, that the user has put first whatever their scores."""
+        """Return the number of pinned nodes: ranks from 0 on that the user put first, whatever their scores."""
         return int(self.manifest.body.get(FIRST, {}).get(self._resolve_type(node_type), 0))
 
     def _map(self, node_type: str | None, name: str) -> np.ndarray[Any, Any]:
@@ -61,12 +61,12 @@ class Order(Artifact):
             count, where = new_to_old.size, f"nodes/{node_type}/new_to_old"
             outside = np.flatnonzero((new_to_old < 0) | (new_to_old >= count))
             if outside.size:
-                message = f"rank {outside[0]} holds id {new_to_old[outside[0]]}, outside 0..{count - 1}"
+                message = f"rank {outside[0]} has id {new_to_old[outside[0]]}, outside 0..{count - 1}"
                 yield Problem(where, message, "value")
                 continue
             wrong = np.flatnonzero(old_to_new[new_to_old] != np.arange(count))
             if wrong.size:
-                message = f"old_to_new does not lead back at {wrong.size} ranks, first at rank {wrong[0]}"
+                message = f"old_to_new is not the inverse at {wrong.size} ranks, first at rank {wrong[0]}"
                 yield Problem(where, message, "value")
             if np.any(np.diff(self.score(node_type)[self.first(node_type) :]) > 0):
                 yield Problem(f"nodes/{node_type}/score", "scores increase along the ranks", "value")
@@ -77,4 +77,4 @@ class Order(Artifact):
 
     def _describe_content(self, summary: Mapping[str, Any]) -> list[Part]:
         rows = [(t, format_count(e["nodes"]), format_count(e["first"])) for t, e in summary["node_types"].items()]
-        return [Table("Order, hottest first", ("type", "nodes", "put first"), rows)]
+        return [Table("Order, hottest first", ("type", "nodes", "pinned nodes"), rows)]

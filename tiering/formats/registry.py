@@ -21,7 +21,7 @@ TYPES: dict[str, type[Artifact]] = {t.kind: t for t in (Graph, Features, Scores,
 
 
 def open_artifact(path: Any, **how: Any) -> Artifact:
-    """Open the artifact at `path` as ``Artifact.open``; print what an earlier version may have written wrong there."""
+    """Open the artifact at `path` as ``Artifact.open``; print a note if an earlier version may have damaged it."""
     print_defects(artifact := Artifact.open(path, **how))
     return artifact
 

@@ -49,12 +49,12 @@ class Scores(Artifact):
         return [(name[1], name[2], name[3]) for name in names if name]
 
     def train_nodes(self) -> dict[str, np.ndarray[Any, Any]]:
-        """Return the training nodes that no split of the graph has, by type: original ids, int64."""
+        """Return the training nodes that are in no split of the graph, by type: original ids, int64."""
         names = {node_type: f"nodes/{node_type}/split-train" for node_type in self.node_types}
         return {t: self.manifest.array(name) for t, name in names.items() if name in self.manifest.files}
 
     def counted_epochs(self, seed: int) -> range | None:
-        """Return the epochs of the run with `seed` whose accesses the scores have counted, if they have any."""
+        """Return the epochs of the run with `seed` whose accesses the scores count, if there are any."""
         provenance = self.manifest.provenance
         options = provenance.get("options", {})
         first, epochs = options.get("first_epoch"), options.get("epochs")
@@ -81,7 +81,7 @@ class Scores(Artifact):
         known = self.relations
         if not known:
             raise MissingError(
-                f"{self.path}: {self.method} predicts no reads of adjacency; score with presample, vip or hybrid"
+                f"{self.path}: {self.method} does not predict reads of adjacency; use method presample, vip or hybrid"
             )
         return self.manifest.array(f"{relation_folder(find_relation(self.path, known, relation))}/{ADJACENCY}")
 
@@ -139,7 +139,7 @@ def _spread_table(title: str, what: str, entries: Mapping[str, Any]) -> Table:
         (name, format_count(e["nodes"]), *(_number(e[key]) for key in ("sum", "min", "max")), format_count(e["zeros"]))
         for name, e in entries.items()
     ]
-    return Table(title, (what, "nodes", "sum", "least", "greatest", "zeros"), rows)
+    return Table(title, (what, "nodes", "sum", "minimum", "maximum", "zeros"), rows)
 
 
 def _number(value: float | None) -> str:

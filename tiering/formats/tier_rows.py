@@ -17,7 +17,7 @@ _HELD = 5  # pieces in memory: one that the caller has, two being read, two betw
 
 
 class TierRows:
-    """Feature rows of a node type by rank, compared with checksums where `Artifact.verify_reads` asks for it.
+    """Feature rows of a node type by rank, compared with checksums where `Artifact.verify_reads` is set.
 
     They are read front to back only, all of them with `disk_bytes`; `row_bytes` and `bytes` are without padding.
     """

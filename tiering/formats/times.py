@@ -38,7 +38,7 @@ def exact_array(values: Any, what: str) -> npt.NDArray[Any]:
     """Return a tensor, an array or a list as a NumPy array; `InputError`: a number would be rounded, a zone dropped."""
     kind = getattr(values, "dtype", getattr(values, "type", None))
     if zone := getattr(kind, "tz", getattr(kind, "time_zone", None)):  # of pandas and pyarrow, of polars
-        raise InputError(f"{what}: expected no time zone, found {zone}; convert to the zone of the graph, and drop it")
+        raise InputError(f"{what}: expected no time zone, found {zone}; convert to the graph's zone and drop it")
     array = np.asarray(values.detach().cpu().numpy() if hasattr(values, "detach") else values)
     if array.dtype.kind == "f" and isinstance(values, list | tuple):
         for value, made in zip(values, array.tolist(), strict=True):
@@ -68,14 +68,14 @@ def require_time(graph: Artifact, name: str) -> GraphTime:
     """Return the times of a graph, which are to be of that name; `MissingError` says which there are."""
     found = GraphTime.of(graph.manifest)
     if found is None:
-        raise MissingError(f"{graph.path}: expected times {name}, found a graph without; import it with --time {name}")
+        raise MissingError(f"{graph.path}: the graph has no times named {name!r}; import it again with --time {name}")
     if found.name != name:
-        raise MissingError(f"{graph.path}: expected times {name}, found {found.name} of {found.along}; name those")
+        raise MissingError(f"{graph.path}: the graph has no times {name}, but {found.name} of {found.along}; give it")
     return found
 
 
 def declared_time_problems(graph: Graph, folders: Sequence[str]) -> Iterator[Problem]:
-    """Yield arrays of times that are missing or not as the manifest says; `folders` are those of the relations."""
+    """Yield arrays of times that are missing or not as the manifest says; `folders` are the relations' folders."""
     if (time := graph.time) is None:
         return
     counts = {f"nodes/{t}/{time.name}": graph.num_nodes(t) for t in graph.node_types if time.along == "nodes"}
@@ -90,7 +90,7 @@ def declared_time_problems(graph: Graph, folders: Sequence[str]) -> Iterator[Pro
 
 
 def time_problems(graph: Graph, relation: Relation, folder: str) -> Iterator[Problem]:
-    """Yield the first time of a relation that is none, not that of its source, or earlier than the one before."""
+    """Yield the first time of a relation that is none, not its source's, or earlier than the one before."""
     times, of_nodes = graph.times(relation), graph.node_times(relation[0])
     if times is None or graph.time is None:
         return

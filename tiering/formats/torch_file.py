@@ -58,18 +58,18 @@ def read_torch(path: Path, what: str = "a file of torch.save", limit: int = MAX_
     start = read_start(path, 4)
     if start[:1] == b"\x80":
         raise InputError(
-            f"{path}: expected {what} as torch has written it since 1.6 (a zip archive), found a plain pickle, such as "
-            f"torch.save wrote before; if you trust it, torch.save(torch.load('{path.name}'), '{path.name}')"
+            f"{path}: expected {what} in torch's format since 1.6 (a zip archive), found a plain pickle, which "
+            f"torch.save wrote before; if you trust it, run torch.save(torch.load('{path.name}'), '{path.name}')"
         )
     if start != b"PK\x03\x04":
-        raise InputError(f"{path}: expected {what}, found no zip archive; was it saved with torch.save?")
+        raise InputError(f"{path}: expected {what}, found no zip archive; save the data with torch.save")
     _check_archive(path, what, limit)
     require_floor("reading .pt files")
     try:
         import torch
     except ImportError as error:
         raise CapabilityError(
-            f"{path}: torch reads files of torch.save, and cannot be imported ({error}): pip install 'tiering[torch]'"
+            f"{path}: files of torch.save need torch, which cannot be imported ({error}): pip install 'tiering[torch]'"
         ) from None
     with storage_errors(path), _load_lock, warnings.catch_warnings(), _allowed_names(torch.serialization):
         warnings.simplefilter("ignore")  # of pickle protocols, and that sparse tensors are new
@@ -93,12 +93,12 @@ def _refused(path: Path, what: str, error: Exception) -> InputError:
     reason = " ".join(str(error).split())
     if name := re.search(r"GLOBAL (\S+)", reason):
         return InputError(
-            f"{path}: expected data alone, found {quoted(name[1])} of Python's, which is not on the list of what is "
-            "read without being run; save tensors, numpy arrays, numbers and text in dictionaries, lists and tuples"
+            f"{path}: expected plain data, found the Python object {quoted(name[1])}, which is not on the list of "
+            "safe objects; save tensors, numpy arrays, numbers and text in dictionaries, lists and tuples"
         )
     reason = reason.rpartition("WeightsUnpickler error: ")[2].partition(" Check the documentation")[0]
     reason = reason[:200] or type(error).__name__
-    return InputError(f"{path}: expected {what}, which torch.load takes with weights_only=True, found: {reason}")
+    return InputError(f"{path}: expected {what} that torch.load reads with weights_only=True, found: {reason}")
 
 
 def _check_archive(path: Path, what: str, limit: int) -> None:
@@ -128,16 +128,16 @@ def _check_members(path: Path, archive: zipfile.ZipFile, limit: int) -> None:
     for member in archive.infolist():
         if member.compress_type != zipfile.ZIP_STORED:
             raise InputError(
-                f"{path}: expected {member.filename} stored as it is, found it compressed; save again with torch.save"
+                f"{path}: expected {member.filename} uncompressed, found it compressed; save it again with torch.save"
             )
     if (size := archive.getinfo(names[0]).file_size) > limit:
         raise InputError(
-            f"{path}: data.pkl has {size} bytes, more than the {limit} that are read into memory; save arrays as "
+            f"{path}: data.pkl has {size} bytes, more than the limit of {limit} for memory; save arrays as "
             "tensors (torch.from_numpy), which stay in the file"
         )
     order = names[0].replace("data.pkl", "byteorder")
     if order in archive.namelist() and archive.getinfo(order).file_size != len("little"):
-        raise InputError(f"{path}: expected little-endian tensors, found others; save it again on this machine")
+        raise InputError(f"{path}: expected little-endian tensors, found others; save the file again on this machine")
 
 
 @contextmanager

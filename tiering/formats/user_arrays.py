@@ -24,7 +24,7 @@ Train: TypeAlias = "UserValues | None"
 _STEP = 1 << 18  # ids that are compared at a time
 HOW_TO = (
     "give one with --train: a split of the graph, a .npy file of node ids, or a percentage of the nodes such as 1% "
-    "(TYPE=SPLIT, TYPE=FILE or TYPE=PERCENT where several node types could be meant)"
+    "(TYPE=SPLIT, TYPE=FILE or TYPE=PERCENT if several node types are possible)"
 )
 
 
@@ -34,7 +34,7 @@ def resolve_train(
     """Return training nodes by node type: int64 ids, at least one, of the types that have any.
 
     `train` is ``None``: the splits ``train``; another split; for one type an array of ids, a ``.npy`` file, or a share
-    such as ``"1%"``, drawn without replacement and sorted; for several, one of these by type, as a mapping or as text
+    such as ``"1%"``, sampled without replacement and sorted; for several, one of these by type, as a mapping or as text
     such as ``paper=1%,author=ids.npy``. With `repeats` an id may come several times. With `source_ids` arrays and files
     of a reordered graph hold ids of the source, not ranks.
     """
@@ -83,7 +83,7 @@ def _only_type(graph: SizedGraph) -> str:
         if len(candidates) == 1:
             return candidates[0]
     types = ", ".join(graph.node_types)
-    raise InputError(f"{graph.path}: say which node type the training nodes are of, as TYPE=...; types: {types}")
+    raise InputError(f"{graph.path}: the node type of the training nodes is not clear; give TYPE=...; types: {types}")
 
 
 def _ids(graph: SizedGraph, node_type: str, value: Any, seed: int, source_ids: bool) -> np.ndarray[Any, Any]:
@@ -109,7 +109,7 @@ def _ids(graph: SizedGraph, node_type: str, value: Any, seed: int, source_ids: b
 
 def _require_file(path: Path) -> None:
     if not file_exists(path, "node ids"):
-        raise MissingError(f"{path}: no such file, and no split of that name; {HOW_TO}")
+        raise MissingError(f"{path}: no file and no split has this name; {HOW_TO}")
 
 
 def _checked(graph: SizedGraph, node_type: str, ids: np.ndarray[Any, Any], where: str, repeats: bool) -> IdArray:
@@ -122,14 +122,14 @@ def _checked(graph: SizedGraph, node_type: str, ids: np.ndarray[Any, Any], where
 
 
 def resolve_times(seed_time: UserValues | None, train: Mapping[str, IdArray]) -> dict[str, Any] | None:
-    """Return times of training nodes by type, unchecked: an array or a ``.npy`` file, or one by type as of `train`."""
+    """Return times of training nodes by type, unchecked: an array or a ``.npy`` file, or one by type as in `train`."""
     if seed_time is None:
         return None
     if isinstance(seed_time, str) and "=" in seed_time:
         seed_time = {t.strip(): file.strip() for t, _, file in (part.partition("=") for part in seed_time.split(","))}
     if not isinstance(seed_time, Mapping):
         if len(train) != 1:
-            raise InputError(f"seed_time: say which node type is meant, as TYPE=FILE; types: {', '.join(train)}")
+            raise InputError(f"seed_time: the node type is not clear; give TYPE=FILE; types: {', '.join(train)}")
         seed_time = {next(iter(train)): seed_time}
     files = {t: Path(file) for t, file in seed_time.items() if isinstance(file, str | os.PathLike)}
     return {**seed_time, **{t: open_npy(file, "times", dates=True).array() for t, file in files.items()}}
@@ -142,10 +142,10 @@ def check_ids(
     ids: IdArray = values.astype(np.int64, copy=False)  # those above 2^63 turn negative
     if ids.size and (ids.min() < 0 or ids.max() >= count):
         outside = np.flatnonzero((ids < 0) | (ids >= count))
-        origin = f"; {count} nodes as {counted_by} says" if counted_by else ""
+        origin = f"; {count} nodes, as {counted_by} says" if counted_by else ""
         raise InputError(
             f"{where}: expected ids 0..{count - 1}, found {values[outside[0]]} at position {outside[0]} "
-            f"({outside.size} out of range{origin}); correct them, or check that they belong to this graph"
+            f"({outside.size} out of range{origin}); correct the ids, or check that they are ids of this graph"
         )
     if repeats or all(np.all(np.diff(ids[start : start + _STEP + 1]) > 0) for start in range(0, ids.size, _STEP)):
         return ids
@@ -216,7 +216,7 @@ def _split_by_type(graph: SizedGraph, sources: UserValues, option: str) -> Itera
         else:
             types = featured_types(graph)
             if len(types) > 1:
-                raise InputError(f"{option}: say which node type is meant, as TYPE=FILE; types: {', '.join(types)}")
+                raise InputError(f"{option}: the node type is not clear; give TYPE=FILE; types: {', '.join(types)}")
             yield types[0], one
 
 

@@ -40,7 +40,7 @@ class Chunk:
 
 
 def edge_chunks(relation: RelationPlan, step: int) -> Iterator[Chunk]:
-    """Yield the edge list as it arrives from disk; a chunk is valid until the next is asked for."""
+    """Yield the edge list as it arrives from disk; a chunk is valid until the next is requested."""
     edges, values = relation.edges, relation.arrays()
     arrays = [edges.dst, edges.src, *(array for array in values if array is not None)]
     with progress(edges.num_edges, "scatter", "edge", scale=True) as bar:

@@ -52,7 +52,7 @@ def build_graph(
     """Write `dataset` as a graph artifact, and open it; the same bytes for any threads, memory, sizes and tasks.
 
     Duplicate edges, self loops and isolated nodes stay as the dataset has them; inside a column the edges keep the
-    order of the input, or have that of their times, and of the input where these are equal. Features are referred to,
+    order of the input, or the order of their times, and of the input where these are equal. Features are referred to,
     not copied, unless they come as a stream; with `checksum_features` their files are read whole, and a checksum of
     each block recorded. `edge_ids` keeps the position of each edge in the input as edge data, unless the dataset brings
     ids of its own. `options` and `seed` are for the record.
@@ -60,8 +60,8 @@ def build_graph(
     Cost: a relation is read once, edge data included, and what memory has no room for goes by way of the disk
     (`tiering.graph.bucket_sort`), relation by relation; 70 to 110 MiB suffice for any. Lists by destination are copied.
 
-    `InputError`: names, shapes, dtypes or ids do not fit; says which file, relation, edge and id. `BudgetError`: a
-    relation does not fit.
+    `InputError`: names, shapes, dtypes or ids do not match; names file, relation, edge and id. `BudgetError`: a
+    relation needs more memory.
     """
     budget, workers = parse_memory(memory), parse_threads(threads)
     _check_dataset(dataset)
@@ -107,7 +107,7 @@ def _plain(value: Any) -> Any:
 
 def _check_dataset(dataset: Dataset) -> None:
     if not dataset.nodes:
-        raise InputError(f"{dataset.name}: expected at least one node type, found none")
+        raise InputError(f"{dataset.name}: the dataset has no node type")
     for node_type, data in dataset.nodes.items():
         _check_name(dataset, "node type", node_type)
         for kind, names in (("split", data.splits), ("node array", data.extra)):
@@ -116,7 +116,7 @@ def _check_dataset(dataset: Dataset) -> None:
         _check_nodes(dataset, node_type, data)
     if len(set(dataset.relations)) != len(dataset.relations):
         twice = next(r for r in dataset.relations if dataset.relations.count(r) > 1)
-        raise InputError(f"{dataset.name}: relation {relation_key(twice)} occurs twice; give each its own name")
+        raise InputError(f"{dataset.name}: relation {relation_key(twice)} occurs twice; rename one")
     for edges in dataset.edges:
         _check_edges(dataset, edges)
 
@@ -124,7 +124,7 @@ def _check_dataset(dataset: Dataset) -> None:
 def _check_name(dataset: Dataset, what: str, name: str) -> None:
     if not valid_name(name):
         raise InputError(
-            f"{dataset.name}: {what} {name!r}: a name is 1 to 100 of letters, digits, _ + . - and has no double _; "
+            f"{dataset.name}: {what} {name!r}: a name has 1 to 100 letters, digits, _ + . -, and no double _; "
             "rename it in the source"
         )
 
@@ -141,9 +141,7 @@ def _check_nodes(dataset: Dataset, node_type: str, data: NodeData) -> None:
         rows["names"] = len(data.names)
     for name, has in rows.items():
         if has != count:
-            raise InputError(
-                f"{where} has {count} nodes, but {has} rows of {name}; give the right --num-nodes, or repair the file"
-            )
+            raise InputError(f"{where} has {count} nodes, but {has} rows of {name}; correct --num-nodes or the file")
     if "label" in data.extra or any(name.startswith("split-") for name in data.extra):
         raise InputError(f"{where}: `label` and `split-...` are reserved names")
     for name, ids in data.splits.items():
@@ -151,7 +149,7 @@ def _check_nodes(dataset: Dataset, node_type: str, data: NodeData) -> None:
         if outside.size:
             raise InputError(
                 f"{dataset.name}: split {name!r} of node type {node_type!r}: expected ids 0..{count - 1}, found "
-                f"{ids[outside[0]]} at position {outside[0]}; repair the file, or give the right --num-nodes"
+                f"{ids[outside[0]]} at position {outside[0]}; correct the file or --num-nodes"
             )
 
 
@@ -165,8 +163,7 @@ def _check_edges(dataset: Dataset, edges: EdgeData) -> None:
             raise InputError(f"{where}: node type {node_type!r} is not in the dataset; types: {known}")
         if edges.num_edges and not dataset.nodes[node_type].num_nodes:
             raise InputError(
-                f"{where}: {edges.num_edges} edges, but no nodes of type {node_type!r}; give the right --num-nodes, or "
-                "repair the file"
+                f"{where}: {edges.num_edges} edges, but no nodes of type {node_type!r}; correct --num-nodes or the file"
             )
     src, dst = edges.src, edges.dst
     if src.ndim != 1 or src.shape != dst.shape:
@@ -235,7 +232,7 @@ def _edge_errors(dataset: Dataset, edges: EdgeData) -> Iterator[None]:
         counts = dict.fromkeys(f"{name} has {dataset.nodes[name].describe_count()}" for name in edges.relation[::2])
         raise InputError(
             f"{edges.where or dataset.name}: relation {relation_key(edges.relation)}: {error} "
-            f"({', '.join(counts)}); give the right --num-nodes, or repair the file"
+            f"({', '.join(counts)}); correct --num-nodes or the file"
         ) from error
 
 
@@ -287,7 +284,7 @@ def _write_features(
 
 
 def _write_stream(part: ArtifactWriter, node_type: str, stream: FeatureStream, graph: GraphSoFar) -> FeatureTable:
-    """Write rows that come as a stream; a run that was stopped goes on from the last finished 64 MiB."""
+    """Write rows that come as a stream; a stopped run resumes after the last finished 64 MiB."""
     name, table = f"tables/{node_type}", stream.table(part.path, node_type)
     if part.has(name):
         return table

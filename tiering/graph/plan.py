@@ -324,7 +324,7 @@ def plan_import(
     for name, node in dataset.nodes.items():
         if isinstance(node.features, FeatureStream):
             needed = node.features.memory + appending_memory(shape.tables[name].bytes)
-            needs.append((needed, f"features of {name}: rows on their way, and a file being written,"))
+            needs.append((needed, f"features of {name}: rows in transit, and the file being written,"))
     needs.append((dataset.peak - budget.resident, "reading the input"))
     expected = [plan.plan_buckets(0, sizes).memory for plan in cut if not plan.tasks]
     budget = budget.expecting(max([dataset.peak - budget.resident, *expected]))

@@ -84,6 +84,6 @@ class TimeOrder(NamedTuple):
 
     def _refuse(self, column: int, entry: int, times: AnyArray) -> None:
         raise InputError(
-            f"{self.where}: expected lists in order of time, as --time-sorted says, found entry {entry} of the list of "
-            f"node {column} at {times[1]} after {times[0]}; leave --time-sorted out"
+            f"{self.where}: --time-sorted: the lists are not in order of time: entry {entry} of the list of "
+            f"node {column} has time {times[1]} after {times[0]}; omit --time-sorted"
         )

@@ -33,7 +33,7 @@ _SECONDS = 0.3  # seconds of a loader's measurement of each figure
 
 @dataclass(frozen=True)
 class DiskSpeed:
-    """The affine model of disks: a read takes the time of a request and that of its bytes."""
+    """The affine model of disks: a read takes the time of a request and the time of its bytes."""
 
     reads_per_second: float  # random reads of 4 KiB, many in flight
     bytes_per_second: float  # of random reads of `MAX_READ`, many in flight
@@ -58,18 +58,18 @@ class DiskSpeed:
 
     @property
     def _request(self) -> float:
-        """Seconds of a request in addition to those of its bytes."""
+        """Seconds of a request in addition to the time of its bytes."""
         return max(0.0, 1 / self.reads_per_second - ALIGNMENT / self.bytes_per_second)
 
     def __str__(self) -> str:
-        alone = "" if self.latency is None else f", {1e6 * self.latency:,.0f} us for one alone"
+        alone = "" if self.latency is None else f", {1e6 * self.latency:,.0f} us for a single read"
         large = f"{format_bytes(self.bytes_per_second)}/s in large reads"
         return f"{self.reads_per_second:,.0f} random reads/s{alone}, {large}"
 
 
 @dataclass(frozen=True)
 class QueueDepth:
-    """Random reads in flight for each stripe file, at most, and why; `peak_share`: as of `DiskSpeed.peak_share`."""
+    """Random reads in flight for each stripe file, at most, and why; `peak_share`: see `DiskSpeed.peak_share`."""
 
     depth: int
     reason: str
@@ -77,14 +77,14 @@ class QueueDepth:
 
     @classmethod
     def choose(cls, asked: int | str, speed: DiskSpeed | None, drives: int) -> QueueDepth:
-        """Return the depth asked for; ``auto``: reads per second times latency (Little's law), as far as known.
+        """Return the requested depth; ``auto``: reads per second times latency (Little's law), as far as known.
 
         At least `DEPTH`, because most disks take longer for each of many reads than for one alone.
         """
         if asked != "auto":
             chosen, reason = int(asked), "asked for"
         elif speed is None or speed.latency is None:
-            chosen, reason = DEPTH, "the default, because the latency of the disks is not known"
+            chosen, reason = DEPTH, "the default, because the disks' latency is unknown"
         else:
             needed = math.ceil(speed.reads_per_second * speed.latency / drives - 1e-9)
             chosen = min(_MOST_DEPTH, max(DEPTH, needed))
@@ -102,7 +102,7 @@ _UNKNOWN = DiskSpeed(100_000, 1e9)  # where no stripe file has a whole block to 
 
 
 def read_speed(path: Path) -> DiskSpeed:
-    """Read the model in a JSON file: the fields of `DiskSpeed`, as of ``tiering doctor --json``."""
+    """Read the model in a JSON file: the fields of `DiskSpeed`, as in ``tiering doctor --json``."""
     with storage_errors(path):
         text = path.read_bytes()
     try:
@@ -119,7 +119,7 @@ def _speed_in(document: Any) -> DiskSpeed:
     names = ("reads_per_second", "bytes_per_second", *(["latency"] if document.get("latency") is not None else []))
     figures = {name: float(document[name]) for name in names}
     if not all(math.isfinite(figure) and figure > 0 for figure in figures.values()):
-        raise InputError(f"{', '.join(names)}: expected more than 0 and no infinity, found {figures}")
+        raise InputError(f"{', '.join(names)}: expected finite values above 0, found {figures}")
     return DiskSpeed(**figures)
 
 

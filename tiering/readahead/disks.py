@@ -23,7 +23,7 @@ _MOST_IN_FLIGHT = 1 << 16
 
 @dataclass(frozen=True)
 class Disk:
-    """One or several drives with rows striped over them; `speed` is that of all together."""
+    """One or several drives with rows striped over them; `speed` is the speed of all together."""
 
     name: str
     speed: DiskSpeed
@@ -75,11 +75,11 @@ def check_units(speed: DiskSpeed, where: str) -> DiskSpeed:
     if nbytes * _SLACK < reads * ALIGNMENT:
         raise InputError(
             f"{where}: bytes_per_second: expected at least the {reads * ALIGNMENT:.3g} of {reads:,.0f} reads/s of "
-            f"4 KiB, found {nbytes:g}; give bytes (3.5 GB/s is 3.5e9), and reads, not thousands of them"
+            f"4 KiB, found {nbytes:g}; give bytes, not GB (3.5 GB/s is 3.5e9), and reads, not thousands of reads"
         )
     if latency is not None and not 1 / _SLACK <= reads * latency <= _MOST_IN_FLIGHT:
         raise InputError(
             f"{where}: latency: expected the seconds of one read, such as 80e-6, found {latency:g} at {reads:,.0f} "
-            f"reads/s, which would be {reads * latency:.3g} reads in flight; correct the unit of one of the two"
+            f"reads/s, which means {reads * latency:.3g} reads in flight; correct the unit of one of the two"
         )
     return speed

@@ -147,7 +147,7 @@ class BufferMemory:
     ) -> BufferPlan:  # fmt: skip
         """Return the buffer for some batches, by their rows, thinned ones too; `BudgetError` if it would be small.
 
-        `windows`: as of `choose_config`. `slots_room`: bytes for slots that lie on a GPU.
+        `windows`: see `choose_config`. `slots_room`: bytes for slots that lie on a GPU.
         """
         budget.require(self.minimum, "the loader's buffer for rows of the ssd tier, and batches,")
         left, scale, sizes = budget.left(), tables.thinning, Counter[int]()

@@ -30,7 +30,7 @@ PIECES = 3  # pieces of the entries that are held: two being read, one of anothe
 
 @dataclass(frozen=True)
 class RelabelSizes:
-    """Sizes that decide the memory of a relation, and the decisions: those of a dry run and of the run alike."""
+    """Sizes that decide the memory of a relation, and the decisions: the same for a dry run and the run."""
 
     num_edges: int
     num_src: int

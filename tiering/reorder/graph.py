@@ -71,7 +71,7 @@ def reorder_graph(
 ) -> Graph:
     """Write `graph` with the nodes of each type renumbered by rank, the same bytes for any memory and tasks.
 
-    The list of a column keeps its order and splits keep theirs, so that a sampler keyed by original ids draws the
+    The list of a column keeps its order and splits keep theirs, so that a sampler keyed by original ids samples the
     same batches from both graphs. `scores` are stored by rank with the order. Nodes put `first`
     (`tiering.reorder.rank.read_first`) come before all others of their type. Without `features` the tables stay as the
     graph has them, in original order: the layout permutes rows while it places them.

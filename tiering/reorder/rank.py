@@ -46,7 +46,7 @@ def read_first(graph: SizedGraph, values: UserValues) -> dict[str, UserArray]:
     arrays = read_user_arrays(graph, values, "node ids", FIRST_OPTION, "iu")
     for node_type, array in arrays.items():
         if not array.values.size:
-            raise InputError(f"{array.where}: expected node ids, found none; leave {FIRST_OPTION} out")
+            raise InputError(f"{array.where}: the array has no node ids; omit {FIRST_OPTION}")
         _check_first(array, node_type, graph.num_nodes(node_type))
     return {node_type: arrays[node_type] for node_type in graph.node_types if node_type in arrays}
 
@@ -119,7 +119,7 @@ class NodeOrders:
             return
         for _, _, (ids,) in chunks([first.values], CHUNK_FIRST):
             yield ids.astype(f"i{id_bytes(count)}")
-        self.arrays.budget.require(count, f"marks of the nodes of type {node_type!r} that come first")
+        self.arrays.budget.require(count, f"the mask of pinned nodes of type {node_type!r}")
         marked = _first_mask(first, count)
         for ids in self._by_score(node_type, self.arrays.without(count)):
             yield ids[~marked[ids]]

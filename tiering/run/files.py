@@ -1,7 +1,7 @@
 """Files of an artifact that tasks write, window by window; the driver gives them their names at the end.
 
 A window is a run of whole blocks of the file, which one task writes in its place: two attempts write the same bytes,
-and a run that goes on makes the windows whose blocks are not as recorded. What a file consists of comes in parts of
+and a resumed run writes the windows whose blocks are not as recorded. What a file consists of comes in parts of
 known sizes; a part across the edge of two windows is made for both.
 """
 

@@ -68,7 +68,7 @@ class _Attempt:
 
 
 class Job:
-    """The steps of one job, run one after the other; two runs of the same `name` are one job, which goes on."""
+    """The steps of one job, run one after the other; two runs of the same `name` are one job, which is resumed."""
 
     expected = 0  # steps that the job runs, as far as is known
 
@@ -130,7 +130,7 @@ class Job:
         """Put the plan of a step, or check that the one that is there is the same."""
         unknown = [name for name in step.reads if name not in self._steps]
         if unknown or self._steps.get(step.name, step) != step:
-            raise InternalError(f"step {step.name}: reads {unknown}, or is planned twice")
+            raise InternalError(f"step {step.name}: reads {unknown}, or occurs twice in the plan")
         plan, key = pieces.canonical(step.to_json()), pieces.plan_key(self.name, step.name)
         found = self.store.put_if_absent(key, plan)
         try:
@@ -140,7 +140,7 @@ class Job:
             found = self.store.put_if_absent(key, plan)
         if found != plan:
             raise ConflictError(
-                f"{self.store.url}: {key} is another plan of the same job, by another "
+                f"{self.store.url}: {key} is a different plan of the same job, from another "
                 "build of this package or an input that changed; remove the job's folder and run it again"
             )
         self._steps[step.name] = step
@@ -197,7 +197,7 @@ class Job:
         """Run a task again whose record or shuffle file is lost; without `run` the caller does that."""
         step = self._steps.get(lost.step)
         if step is None:
-            raise InternalError(f"a task read {lost.step}, which its step does not name")
+            raise InternalError(f"a task read {lost.step}, which is not an input of its step")
         found = pieces.read_record(self.store, self.name, step.name, lost.index)
         if found is not None and found["shuffle"]["key"] != lost.key and self._is_whole(found):
             return  # another consumer has noticed before
@@ -277,7 +277,7 @@ class _StepRun:
     def _fail(self, index: int, outcome: Outcome) -> None:
         error, tries = outcome.error, self.tries[index]
         if error is None:
-            raise InternalError(f"task {index} of {self.step.name} ended without a word")
+            raise InternalError(f"task {index} of {self.step.name} ended without a result")
         if not outcome.again or tries >= self.job.retry.attempts:
             if tries > 1:
                 note(f"note: task {index} of {self.step.name} failed {tries} times; the last error follows")

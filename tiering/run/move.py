@@ -2,7 +2,7 @@
 
 A window is a run of whole blocks of a file. The windows that fit the memory are filled together while the items pass,
 once for each such group; beyond `MAX_PASSES` groups the items are first cut by window into shuffle files, so that
-nothing is read once per window without limit. Windows are written in their places: a stopped run goes on by blocks.
+nothing is read once per window without limit. Windows are written in their places: a stopped run resumes by blocks.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tiering.run.grid import Grid
 
 EXECUTORS = ("local", "ray")
-_PANEL = "Many workers, the same bytes"
+_PANEL = "Distributed execution"
 
 
 @dataclass(frozen=True)
@@ -23,22 +23,22 @@ class ClusterOptions:
     """How tasks run. Only `task_memory` and `shards` decide what they are; nothing changes the result."""
 
     executor: str = option(
-        "local", "Run the work as tasks: on a Ray cluster, or on threads (local) as --shards or --task-memory say.",
+        "local", "Run tasks on a Ray cluster, or on this machine's threads (local; give --shards or --task-memory).",
         "local|ray", panel=_PANEL, cli=str | None,
     )  # fmt: skip
     store: str | None = option(
-        None, "Directory of the shuffle files; all machines see it. Default: next to the output.", "DIR", panel=_PANEL
+        None, "Directory of the shuffle files, seen by all machines. Default: next to the output.", "DIR", panel=_PANEL
     )
     address: str | None = option(
-        None, "Ray cluster to join. Default: one of this machine alone.", "auto|HOST:PORT", panel=_PANEL
+        None, "Ray cluster to join. Default: a new cluster on this machine.", "auto|HOST:PORT", panel=_PANEL
     )
-    workers: int | None = option(None, "Tasks at a time on this machine. Default: processors.", "N", panel=_PANEL)
+    workers: int | None = option(None, "Concurrent tasks on this machine. Default: processors.", "N", panel=_PANEL)
     task_memory: str | int | None = option(
-        None, "Approximate memory of a task; decides the number of partitions.", "SIZE", panel=_PANEL, cli=str | None
+        None, "Approximate memory of a task; determines the number of partitions.", "SIZE", panel=_PANEL, cli=str | None
     )
-    shards: int | None = option(None, "Number of partitions, instead.", "N", panel=_PANEL)
+    shards: int | None = option(None, "Number of partitions, instead of --task-memory.", "N", panel=_PANEL)
     resources: Mapping[str, float | str] | str | None = option(
-        None, "What a machine of the Ray cluster needs to take tasks: an amount of a resource for each, or a label.",
+        None, "Ray resources that each task takes (NAME=AMOUNT), or labels of its machines (LABEL=TEXT).",
         "NAME=AMOUNT|LABEL=TEXT,..", panel=_PANEL, cli=str | None,
     )  # fmt: skip
     threads: int = 1  # threads of a task
@@ -48,12 +48,12 @@ class ClusterOptions:
             raise InputError(f"executor: expected {' or '.join(EXECUTORS)}, found {self.executor!r}")
         for name in ("address", "resources"):
             if getattr(self, name) is not None and self.executor != "ray":
-                raise InputError(f"{name}: only with executor ray; leave it out")
+                raise InputError(f"{name}: needs executor ray; add it, or omit the option")
         require_local("a directory", store=self.store)
         if self.workers is not None and self.workers < 1:
             raise InputError(f"workers: expected 1 or more, found {self.workers}")
         if self.address is not None and self.workers is not None:
-            raise InputError("workers: of an executor on this machine, not of a cluster that is joined; leave it out")
+            raise InputError("workers: does not apply to a cluster that is joined; omit it")
         _ = self.grid, self.wanted
 
     @property
@@ -86,7 +86,7 @@ class ClusterOptions:
             whole = isinstance(value, str) or 0 < value <= 1 or (value > 1 and value == int(value))
             if known or value == "" or not whole:
                 raise InputError(
-                    "resources: expected NAME=AMOUNT, a fraction up to 1 or a whole number, or LABEL=TEXT, as machines "
-                    f"were given them at `ray start`, found {name}={value}"
+                    "resources: expected NAME=AMOUNT, a fraction up to 1 or a whole number, or LABEL=TEXT, as given "
+                    f"to the machines at `ray start`, found {name}={value}"
                 )
         return dict(given)

@@ -101,7 +101,7 @@ class LostError(TieringError):
         self.key = key  # the shuffle file that cannot be used; empty where the record is lost
 
     def __str__(self) -> str:
-        return f"task {self.index} of {self.step} has to be run again: {self.why}{self.place}"
+        return f"task {self.index} of {self.step} must run again: {self.why}{self.place}"
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ def read_partition(store: Store, file: ShuffleFile, partition: int, memory: Memo
             raise FormatError(f"{store.url}: {file.key}: the entry of partition {partition} is not what was written")
         data = found.read(offset, sum(sizes), memory(sum(sizes)))
     if xxhash.xxh3_64_intdigest(data.data) != digest:
-        raise FormatError(f"{store.url}: {file.key}: partition {partition} is not what was written (checksum)")
+        raise FormatError(f"{store.url}: {file.key}: partition {partition} differs from what was written (checksum)")
     columns, begin = {}, 0
     for (name, dtype, shape), nbytes, size in zip(kinds, used, sizes, strict=True):
         columns[name] = data[begin : begin + nbytes].view(dtype).reshape(rows, *shape)
@@ -208,7 +208,7 @@ class ShuffleStore:
         if (step, index) not in self._files:
             record = read_record(self._store, self.job, step, index)
             if record is None:
-                raise LostError(step, index, "its record is not there")
+                raise LostError(step, index, "its record is missing")
             self._files[step, index] = ShuffleFile(**record["shuffle"])
         file = self._files[step, index]
         try:

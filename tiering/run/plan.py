@@ -20,7 +20,7 @@ SMALL = 20 << 20
 DISK_RATE = 1e9  # bytes per second of a disk: an order of magnitude, not measured
 EDGE_SECONDS = 10e-9  # seconds in which a thread takes an edge once: an order of magnitude, not measured
 _DISK = ("disk_read", "disk_written", "disk_scratch", "disk_left")
-_COLUMNS = ("step", "how", "peak memory", "read", "written", "scratch", "left")
+_COLUMNS = ("step", "method", "peak memory", "disk read", "disk written", "scratch disk", "disk kept")
 
 
 def base_memory(budget: Budget) -> int:
@@ -56,7 +56,7 @@ class StageEstimate:
     out: Path
     steps: tuple[StepEstimate, ...]  # in the order in which they run
     left: Mapping[Path, int] = field(default_factory=dict)
-    """Bytes that stay, by the directory they lie in: `out`, and those of SSD images."""
+    """Bytes that stay, by the directory they lie in: `out`, and the directories of stripe files."""
     held: int = 0  # bytes of memory held throughout: the interpreter, what it has loaded, and the opened input
     notes: tuple[str, ...] = ()  # assumptions behind the numbers, where they are not plain
     threads: int = 1
@@ -111,7 +111,7 @@ class StageEstimate:
 
     def _rows(self) -> list[tuple[str, ...]]:
         if not self.steps:
-            return [("all", "is there already", *(["-"] * 5))]
+            return [("all", "up to date", *(["-"] * 5))]
 
         def row(name: str, how: str, *sizes: int) -> tuple[str, ...]:
             return (name, how, *(format_bytes(size) if size else "-" for size in sizes))
@@ -168,12 +168,14 @@ class Estimate(Described):
         parts = [part for plan in self.plans for part in plan.describe()]
         if len(self.plans) > 1:
             left = format_bytes(sum(plan.disk_left for plan in self.plans))
-            parts.append(Fields({"time": _about(self.seconds), "peak memory": format_bytes(self.memory), "left": left}))
-        assumed = f"disks of {DISK_RATE / 1e9:g} GB/s and {1e9 * EDGE_SECONDS:g} ns for an edge and thread are assumed"
+            parts.append(
+                Fields({"time": _about(self.seconds), "peak memory": format_bytes(self.memory), "disk kept": left})
+            )
+        assumed = f"disks of {DISK_RATE / 1e9:g} GB/s and {1e9 * EDGE_SECONDS:g} ns per edge and thread"
         return [
             *parts,
-            "nothing was run; read counts what is not in the page cache, memory all that the process holds;",
-            f"time is an order of magnitude: {assumed}",
+            "nothing was run; reads exclude data in the page cache; memory is the whole process's;",
+            f"the time is an order of magnitude and assumes {assumed}",
         ]
 
     def to_json(self) -> dict[str, Any]:

@@ -38,7 +38,7 @@ JOIN_SECONDS = 600.0
 """Time until an error while the cluster has no machine: machines of a cloud come only when tasks wait."""
 LOST_SECONDS = 30.0
 """Time without a connection to the head until the cluster is lost; after 60 s Ray would end this process."""
-_JOINING = "`ray status` tells whether this machine belongs to it; clusters with a token need RAY_AUTH_MODE=token here"
+_JOINING = "check with `ray status` that this machine belongs to it; clusters with a token need RAY_AUTH_MODE=token"
 LOOK_SECONDS = 5.0  # between two looks at which machines there are
 
 
@@ -182,7 +182,7 @@ class RayExecutor:
             if tried.node not in self._left_out:
                 self._left_out[tried.node] = f"{tried.where}: {outcome}"
                 self._looked = -LOOK_SECONDS
-                note(f"note: {self._left_out[tried.node]}; this machine is left out")
+                note(f"note: {self._left_out[tried.node]}; this machine is skipped")
             return self._send(ticket, tried.call)
         if tried.call.step.resident:
             self._homes[tried.call.job, tried.call.index] = tried.node
@@ -201,17 +201,17 @@ class RayExecutor:
     def _lost(self, tried: _Attempt, error: Exception) -> LostWorkerError:
         errors = self._ray.exceptions
         if isinstance(error, errors.OutOfMemoryError):
-            why = "Ray stopped it because its machine ran out of memory; give tasks less (--task-memory)"
+            why = "Ray stopped it because its machine ran out of memory; use smaller tasks (--task-memory)"
         elif isinstance(error, errors.LocalRayletDiedError):
-            why = "Ray on this machine has ended, which leads the job; start it and run this again, done tasks are kept"
+            why = "Ray on this machine (the driver's) has ended; start it and run this again: finished tasks are kept"
         elif isinstance(error, errors.NodeDiedError):
-            why = "its machine, or Ray there, is gone; `ray status` lists those that are left"
+            why = "its machine, or Ray on it, is gone; `ray status` lists the remaining machines"
         elif isinstance(error, errors.WorkerCrashedError):
-            why = "its process was killed or crashed; that machine's kernel log and Ray's logs there may say why"
+            why = "its process was killed or crashed; the machine's kernel log and Ray's logs may tell why"
         else:
             words = (str(error).strip().splitlines() or [""])[-1]
-            why = f"Ray gave it up ({type(error).__name__}: {words}); see Ray's logs on that machine"
-        where = tried.where or "a worker that had not begun"
+            why = f"Ray ended it ({type(error).__name__}: {words}); see Ray's logs on that machine"
+        where = tried.where or "a worker that had not started"
         return LostWorkerError(f"task {tried.call.index} of {tried.call.step.name} on {where}: {why}")
 
     def _refuse_if_no_room(self) -> None:
@@ -223,7 +223,7 @@ class RayExecutor:
         elif self._left_out and not machines and time.monotonic() - self._roomy >= self._patience:
             raise CapabilityError(
                 f"step {call.step.name}: no machine of the cluster can run its tasks. "
-                f"{'; '.join(islice(self._left_out.values(), 5))}. Correct that, then run the same command again: "
+                f"{'; '.join(islice(self._left_out.values(), 5))}. Correct this, then run the same command again: "
                 "finished tasks are kept"
             )
         elif time.monotonic() - self._roomy >= (SILENT_SECONDS if self._nodes else JOIN_SECONDS):
@@ -238,7 +238,7 @@ class RayExecutor:
             memory = ", ".join([f"{format_bytes(memory_of(call))} for a task", *wanted])
             raise CapabilityError(
                 f"step {call.step.name}: expected a machine with {call.threads} processors and {memory}; found, of "
-                f"{len(self._nodes)}: {found}; give tasks less (--task-memory), or add such a machine, then run the "
+                f"{len(self._nodes)}: {found}; use smaller tasks (--task-memory), or add such a machine, then run the "
                 "same command again: finished tasks are kept"
             )
 
@@ -246,7 +246,7 @@ class RayExecutor:
         quiet = time.monotonic() - self._quiet_since >= SILENT_SECONDS and self._attempts and not self._logged
         if quiet and not any(tried.where for tried in self._attempts.values()):
             self._logged = True
-            note(f"note: no task has begun for {SILENT_SECONDS:.0f} s: machines are busy or start; see `ray status`")
+            note(f"note: no task started for {SILENT_SECONDS:.0f} s: machines are busy or starting; see `ray status`")
 
     def _machines(self) -> list[Any]:
         """Return the machines that take attempts, asked every few seconds; the head often takes none."""
@@ -313,14 +313,14 @@ def make_attempt(call: Call, seen: Mapping[str, str]) -> Outcome | str:
     The driver has `seen` what lies at the paths that the step names.
     """
     if Store(call.store).size(plan_key(call.job, call.step.name)) is None:
-        return f"expected to find the plan of {call.step.name} in the store {call.store}, found none"
+        return f"the plan of {call.step.name} is missing in the store {call.store}"
     if (lack := difference(seen)) is not None:
         return lack
     place = f"task {call.index} of {call.step.name} on process {os.getpid()} of {socket.gethostname()}"
     try:
         outcome = attempt(call)
     except MemoryError as error:
-        lost = LostWorkerError(f"{place}: no memory is left there ({error}); give tasks less (--task-memory)")
+        lost = LostWorkerError(f"{place}: out of memory ({error}); use smaller tasks (--task-memory)")
         return Outcome(error=lost, again=True)
     except Exception as error:
         return Outcome(error=InternalError(f"{place}: " + "".join(traceback.format_exception(error)).rstrip()))

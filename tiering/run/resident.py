@@ -1,6 +1,6 @@
 """Arrays that stay in the memory of a process from task to task, so that steps over the same ranges read them once.
 
-Only memory that the steps promise is used: what does not fit is not kept, and what is gone is read or made again.
+Only memory that the steps promise is used: the rest is not kept, and what is gone is read or made again.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from tiering.artifacts.document import MANIFEST
 from tiering.run.pieces import canonical
 from tiering.run.step import ATTEMPTS
 
-_MARK = "a mark of this run"
+_MARK = "a marker of this run"
 _PATH = re.compile(rb'(?:"(folder)":)?("/(?:[^"\\]|\\.)*")')
 
 
@@ -36,7 +36,7 @@ def difference(seen: Mapping[str, str]) -> str | None:
     """Return how this machine's view differs from what the driver has seen; ``None`` if it does not."""
     for path, expected in seen.items():
         if expected == _MARK and not Path(path).exists():
-            return f"expected the output directory {Path(path).parent.parent} of this run, found another or none"
+            return f"expected the output directory {Path(path).parent.parent} of this run, found none or another run's"
         if expected != _MARK and (found := _look(Path(path))) != expected:
             return f"{path}: expected {expected}, as the driver sees it, found {found}"
     return None

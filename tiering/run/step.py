@@ -125,7 +125,7 @@ class TaskContext:
     def read_many(self, step: str, places: Iterable[tuple[int, int]], *, keep: bool = True) -> Iterator[Columns]:
         """Return partitions, by task and number, in their order; the next `READERS` are read meanwhile.
 
-        Unless they are to `keep`, each is gone when the next is asked for.
+        Unless they are to `keep`, each is gone when the next is requested.
         """
         slots, buffers = count(), self._buffers()
         with ThreadPoolExecutor(READERS) as pool:
@@ -247,12 +247,12 @@ def _commit(store: Store, job: str, record: TaskRecord) -> TaskRecord:
     first = pieces.read_record(store, job, step, index)
     file = None if first is None else first["file"]
     if first is None or (file is not None and Store(file["folder"]).size(file["at"]) is None):
-        raise LostError(step, index, f"{key} is damaged, or the file that it names is gone")
+        raise LostError(step, index, f"{key} is damaged, or its file is missing")
     if first["content"] != record["content"]:
         raise ConflictError(
-            f"{store.url}: task {index} of {step} was run twice and made different bytes ({first['content']} on "
-            f"{first['by']['host']}, {record['content']} on {record['by']['host']}): bad memory or disk of one of "
-            "them, or machines with different packages; find out which, then remove the job's folder and run it again"
+            f"{store.url}: task {index} of {step} ran twice and wrote different bytes ({first['content']} on "
+            f"{first['by']['host']}, {record['content']} on {record['by']['host']}): one of them has bad memory or "
+            "a bad disk, or their packages differ; find out which, then remove the job's folder and run it again"
         )
     return first
 
@@ -286,7 +286,7 @@ class LocalExecutor:
             if slots < min(self._workers, call.step.tasks):
                 note(
                     f"note: {call.step.name}: {slots} of {self._workers} workers run at a time: a task takes up to "
-                    f"{format_bytes(need)}, and {format_bytes(self._memory or 0)} are left for tasks; smaller tasks: "
+                    f"{format_bytes(need)}, and {format_bytes(self._memory or 0)} are left for tasks; lower "
                     f"{spell_flag('task_memory')}"
                 )
         self._futures[ticket] = self._pool.submit(attempt, replace(call, resident=kept))

@@ -59,7 +59,7 @@ class Store:
         except StorageError as error:
             if error.errno != errno.ENOENT:
                 raise
-            raise MissingError(f"{path}: expected a file, found none; was it removed while a job used it?") from None
+            raise MissingError(f"{path}: the file is missing; it may have been removed while a job used it") from None
 
     def writer(self, key: str) -> ObjectWriter:
         """Begin an object under a key that nobody else uses."""

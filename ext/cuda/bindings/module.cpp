@@ -53,8 +53,8 @@ struct DeviceInfo {
 /// Versions of driver and runtime as CUDA numbers them: 13000 is 13.0; 0 where there is no driver.
 std::pair<int, int> versions() {
   int driver = 0, runtime = 0;
-  check(cudaDriverGetVersion(&driver), "asking for the driver's version");
-  check(cudaRuntimeGetVersion(&runtime), "asking for the runtime's version");
+  check(cudaDriverGetVersion(&driver), "reading the driver's version");
+  check(cudaRuntimeGetVersion(&runtime), "reading the runtime's version");
   return {driver, runtime};
 }
 
@@ -85,7 +85,7 @@ DeviceInfo device_info(int device) {
 int64_t free_bytes(int device) {
   const DeviceScope scope(device);
   size_t free = 0, total = 0;
-  check(cudaMemGetInfo(&free, &total), "asking for free memory of the GPU");
+  check(cudaMemGetInfo(&free, &total), "reading the GPU's free memory");
   return static_cast<int64_t>(free);
 }
 

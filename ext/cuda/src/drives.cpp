@@ -12,7 +12,7 @@ static_assert(kChunk == static_cast<int64_t>(DriveBus::kDevicePage));
 DriveWrites drive_writes(int device) {
   const auto ask = [device](cudaDeviceAttr attribute) {
     int value = 0;
-    check(cudaDeviceGetAttribute(&value, attribute, device), "asking for GPUDirect RDMA");
+    check(cudaDeviceGetAttribute(&value, attribute, device), "checking GPUDirect RDMA");
     return value;
   };
   if (ask(cudaDevAttrGPUDirectRDMASupported) == 0) return DriveWrites::none;
@@ -101,7 +101,7 @@ void Drives::leave() noexcept {
 void Drives::read(const DriveRowList& list, cudaStream_t stream) {
   Round& round = rounds_[turn_++ % kRounds];
   const std::lock_guard lock(round.mutex);
-  TIERING_EXPECT(!given_up_, "the drives were given up after a failure; open the layout again");
+  TIERING_EXPECT(!given_up_, "reading from the drives stopped after a failure; open the layout again");
   DriveRowList there = list;
   there.geometry.page_bytes = page_bytes_;
   there.geometry.num_images = round.set.num_drives;
@@ -141,7 +141,7 @@ std::string Drives::describe(unsigned long long failure) const {
       case DriveFailure::kStopped:
         return drive + ": reading was stopped";
       case DriveFailure::kStrange:
-        return drive + ": the drive answered what it was not asked; does another process use it?";
+        return drive + ": the drive answered a read that was not requested; stop other processes that use the drive";
       default:
         return drive + ": the drive did not answer for " + std::to_string(rounds_[0].set.patience / 1'000'000'000) +
                " s";

@@ -77,7 +77,7 @@ void RequestGatherer::prepare(const RowTable& table, const RowRequest& request, 
   const int64_t blocks =
       std::min((request.count + kThreads - 1) / kThreads, int64_t{2} * multiprocessors());  // each adds to the tally
   if (blocks > 0) {
-    launch("looking at a request", translate, blocks, kThreads, stream, table, request, pairs, tally);
+    launch("translating a request", translate, blocks, kThreads, stream, table, request, pairs, tally);
     const TierRanges& ranges = table.ranges;
     const int64_t most = request.slots != nullptr ? ranges.cpu_end + int64_t{kNoSlot} : ranges.num_rows;
     // Bits of the largest key that has a row, and of kNoRow, which must come behind it.

@@ -199,7 +199,7 @@ struct GpuSampler::Memory {
     const FrontierLists lists = look_up_lists(task, table, dst, hop, frontier_bound);
     int64_t bound = whole ? kMostUnseen + 1 : frontier_bound * fanout;
     if (bound > kMostUnseen) bound = true_size(lists.counts + frontier_bound);
-    TIERING_EXPECT(bound < kMostLocal, "a hop may draw at most 2^31 - 1 edges: use fewer seeds or smaller fanouts");
+    TIERING_EXPECT(bound < kMostLocal, "a hop may sample at most 2^31 - 1 edges: use fewer seeds or smaller fanouts");
     grow_nodes(of.src_type, types[src].bound + bound);
     const EdgeArrays edges{kept.src.require(bound), kept.dst.require(bound),
                            config.positions ? kept.positions.require(bound) : nullptr, found.require(bound)};
@@ -245,7 +245,7 @@ struct GpuSampler::Memory {
     if (task.rule == Rule::weighted && !task.whole()) {
       lists.places = places.require(nodes * task.fanout);
       lists.taken = taken.require(nodes * task.fanout);
-      launch_on(config.max_sms, "drawing by weight", draw_by_weight<Index>, nodes, stream, table, frontier, task,
+      launch_on(config.max_sms, "sampling by weight", draw_by_weight<Index>, nodes, stream, table, frontier, task,
                 lists);
     }
     prefix_sums(lists.counts, nodes + 1, sums, stream);
@@ -262,7 +262,7 @@ GpuSampler::~GpuSampler() {
 void GpuSampler::start(const std::vector<GpuSeeds>& seeds, uint64_t epoch, uint64_t batch, cudaStream_t stream) {
   Memory& m = *memory_;
   TIERING_EXPECT(seeds.size() == m.types.size(), "seeds: expected one list per node type");
-  if (m.unfinished) check(cudaStreamSynchronize(m.stream), "giving a batch up");
+  if (m.unfinished) check(cudaStreamSynchronize(m.stream), "abandoning a batch");
   m.stream = stream;
   m.epoch = epoch;
   m.batch = batch;
@@ -278,10 +278,10 @@ GpuBatchSizes GpuSampler::finish() {
   const auto* const report = m.report.as<int64_t>();
   Faults faults;
   std::copy_n(m.report.data() + m.known.size(), sizeof faults, reinterpret_cast<std::byte*>(&faults));
-  if (faults.seed != ~0ULL) refuse_input("seed ", faults.seed, ": its id is no node of the graph");
-  if (faults.column != ~0ULL) refuse_input("column ", faults.column, ": indptr leads outside the indices");
+  if (faults.seed != ~0ULL) refuse_input("seed ", faults.seed, ": its id is not a node of the graph");
+  if (faults.column != ~0ULL) refuse_input("column ", faults.column, ": indptr points outside the indices");
   if (faults.edge != ~0ULL)
-    refuse_input("indices: edge ", faults.edge, " of a hop leads to no node of the source type");
+    refuse_input("indices: edge ", faults.edge, " of a hop does not lead to a node of the source type");
   const size_t types = m.types.size(), groups = m.config.relations.size();
   m.sizes = {};
   for (size_t hop = 0; hop <= m.config.fanouts.size(); ++hop) {

@@ -37,7 +37,7 @@ void check_indptr(std::span<const int64_t> indptr, int64_t num_indices, const st
   TIERING_EXPECT(indptr[0] == 0, name, " begins with ", indptr[0], ", expected 0");
   for_cuts(threads, static_cast<int64_t>(indptr.size()) - 1, [&](int64_t begin, int64_t end) {
     for (auto v = static_cast<size_t>(begin); v < static_cast<size_t>(end); ++v)
-      TIERING_EXPECT(indptr[v] <= indptr[v + 1], name, " falls from ", indptr[v], " at ", v, " to ", indptr[v + 1],
+      TIERING_EXPECT(indptr[v] <= indptr[v + 1], name, " decreases from ", indptr[v], " at ", v, " to ", indptr[v + 1],
                      " at ", v + 1);
   });
   TIERING_EXPECT(indptr.back() == num_indices, name, " ends at ", indptr.back(), " but there are ", num_indices,

@@ -138,13 +138,13 @@ uint32_t advance_read(const ImageFile& image, const Read& read, uint32_t done, u
 }
 
 IoError inherited_error() {
-  return IoError(ECHILD, "these reads were begun by another process, of which this is a fork");
+  return IoError(ECHILD, "these reads belong to another process, and this is a fork of it");
 }
 
 IoError read_error(const ImageFile& image, const Read& read, uint32_t done, int code) {
   std::string text = image.path() + ": reading " + std::to_string(read.bytes - done) + " bytes at byte " +
                      std::to_string(read.offset + done) + ": " + std::generic_category().message(code);
-  if (code == EAGAIN) text += ", in " + std::to_string(kMaxRefusals) + " tries more, too: use a smaller depth";
+  if (code == EAGAIN) text += ", also in " + std::to_string(kMaxRefusals) + " more tries: use a smaller depth";
   return IoError(code, text);
 }
 

@@ -31,7 +31,7 @@ bool StreamReader::register_buffers(std::span<const std::span<std::byte>> buffer
 }
 
 void StreamReader::add(const StreamRange& range) {
-  TIERING_EXPECT(range.file < files_.images.size(), "no file has the number ", range.file);
+  TIERING_EXPECT(range.file < files_.images.size(), "there is no file with number ", range.file);
   const int64_t end = range.offset + range.bytes;
   const int64_t first = round_down(range.offset, kAlignment), stop = round_up(end, kAlignment);
   TIERING_EXPECT(range.offset >= 0 && range.bytes >= 0 && stop - first <= range.room,

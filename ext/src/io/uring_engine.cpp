@@ -161,7 +161,7 @@ class UringEngine final : public ReadEngine {
   void give_up(int code) noexcept {
     const std::string reason = refusals_ < kMaxRefusals ? explain(code)
                                                         : "io_uring took nothing in " + std::to_string(kMaxRefusals) +
-                                                              " tries more: use a smaller depth (" +
+                                                              " more tries: use a smaller depth (" +
                                                               std::generic_category().message(code) + ")";
     fail(std::make_exception_ptr(RingError(code, reason)));
     while (in_flight() > io_uring_sq_ready(ring_->get())) {

@@ -70,7 +70,7 @@ void RowBuffer::expect_own() const {
 
 void RowBuffer::begin(int64_t window, int64_t horizon, int64_t gap, bool growing) {
   expect_own();
-  TIERING_EXPECT(threads_.empty(), "an epoch is under way");
+  TIERING_EXPECT(threads_.empty(), "an epoch is running");
   plan_.set_window(window, horizon, growing);
   most_waiting_ = window + horizon + 1;
   most_planned_ = std::max(kLeastPlanned, kRoundsAhead * window);

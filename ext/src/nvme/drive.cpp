@@ -60,7 +60,7 @@ uint32_t* Drive::bell(uint32_t number) const {
   const uint32_t stride = uint32_t{4} << (load(kCapabilities + 4) & 15);
   const size_t at = kBells + size_t{number} * stride;
   TIERING_EXPECT(at + sizeof(uint32_t) <= DriveBus::kRegisterBytes, name_, ": no doorbell ", number,
-                 " within the first ", DriveBus::kRegisterBytes, " bytes of registers; ask for fewer queues");
+                 " within the first ", DriveBus::kRegisterBytes, " bytes of registers; use fewer queues");
   return registers_ + at / sizeof(uint32_t);
 }
 
@@ -131,7 +131,7 @@ void Drive::expect_image(int64_t page_bytes, int64_t image_bytes) const {
   TIERING_EXPECT(page_bytes <= 2 * kDrivePage && page_bytes % has.block_bytes == 0, name_, ": expected pages of ",
                  has.block_bytes, " to ", 2 * kDrivePage, " bytes in whole blocks, found ", page_bytes,
                  "; make the layout with --page 4KiB");
-  TIERING_EXPECT(static_cast<uint64_t>(image_bytes) <= has.blocks * has.block_bytes, name_, ": expected room for ",
+  TIERING_EXPECT(static_cast<uint64_t>(image_bytes) <= has.blocks * has.block_bytes, name_, ": expected space for ",
                  image_bytes, " bytes, found ", has.blocks * has.block_bytes, "; it is another drive, or too small");
 }
 

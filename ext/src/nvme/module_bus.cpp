@@ -62,7 +62,7 @@ class ModuleBus final : public DriveBus {
     if (error != 0) {
       forget(memory, false);
       throw failed(of_device
-                       ? "mapping memory of the GPU: is the module built for CUDA, and the GPU one for data centers?"
+                       ? "mapping GPU memory: build the module for CUDA, and use a data center GPU"
                        : "mapping memory",
                    error);
     }

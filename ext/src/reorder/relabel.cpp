@@ -21,8 +21,8 @@ void scatter_degrees(std::span<const int64_t> indptr, std::span<const Id> places
   const auto n = static_cast<int64_t>(places.size());
   for_cuts(threads, n, [&](int64_t begin, int64_t end) {
     for (auto v = static_cast<size_t>(begin); v < static_cast<size_t>(end); ++v) {
-      TIERING_EXPECT(0 <= indptr[v] && indptr[v] <= indptr[v + 1], "indptr falls from ", indptr[v], " at ", v, " to ",
-                     indptr[v + 1], " at ", v + 1);
+      TIERING_EXPECT(0 <= indptr[v] && indptr[v] <= indptr[v + 1], "indptr decreases from ", indptr[v], " at ", v,
+                     " to ", indptr[v + 1], " at ", v + 1);
       const int64_t place = places[v];
       TIERING_EXPECT(static_cast<uint64_t>(place) < static_cast<uint64_t>(n), "dst_old_to_new[", v, "] is ", place,
                      ", outside 0..", n - 1);
@@ -212,7 +212,7 @@ void place_ids(std::span<const Index> indices, int64_t num_src, const OldEntries
 
 template <typename Id, typename SrcMap>
 void rename(Id* ids, int64_t begin, int64_t end, const SrcMap* map, int64_t num_src) {
-  TIERING_EXPECT(all_below(ids, begin, end, num_src), "the window holds an entry that is no source");
+  TIERING_EXPECT(all_below(ids, begin, end, num_src), "the window has an entry that is not a source");
   int64_t i = begin;
   for (; i + kPlacesAhead < end; ++i) {
     __builtin_prefetch(map + ids[i + kPlacesAhead]);
@@ -229,7 +229,7 @@ void rename_part(Id* ids, int64_t begin, int64_t end, std::span<const SrcMap> ma
     const Id id = ids[i];
     const auto k = static_cast<uint64_t>(int64_t{id}) - static_cast<uint64_t>(sources.first);
     const auto renamed = id < 0 ? id : k < map.size() ? static_cast<Id>(~map[k]) : id;
-    TIERING_EXPECT(!last || renamed < 0, "the window holds an entry that is no source");
+    TIERING_EXPECT(!last || renamed < 0, "the window has an entry that is not a source");
     ids[i] = last ? static_cast<Id>(~renamed) : renamed;
   }
 }
@@ -245,7 +245,7 @@ Buffer<int64_t> relabel_indptr(std::span<const int64_t> indptr, const IdSpan& ds
            [&](int64_t begin, int64_t end) { std::fill(result.data() + begin, result.data() + end, 0); });
   dst_old_to_new.visit([&](const auto& places) { scatter_degrees(indptr, places, result, threads); });
   sum_up(result, threads);
-  TIERING_EXPECT(result[n] == indptr.back(), "dst_old_to_new is no permutation: the columns it leads to have ",
+  TIERING_EXPECT(result[n] == indptr.back(), "dst_old_to_new is not a permutation: its columns have ",
                  result[n], " entries, the graph has ", indptr.back());
   return result;
 }

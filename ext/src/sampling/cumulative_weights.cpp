@@ -67,7 +67,7 @@ Buffer<uint64_t> cumulative_weights(const RelationView& relation, int64_t num_co
     }
     if (any) positive = true;
   });
-  expect(edges == 0 || positive, "all " + std::to_string(edges) + " are 0, so no edge can be drawn");
+  expect(edges == 0 || positive, "all " + std::to_string(edges) + " are 0, so no edge can be sampled");
   return sums;
 }
 

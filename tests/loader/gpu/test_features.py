@@ -92,7 +92,7 @@ def test_closed_features_refuse(gpu, kit, build):
 
 @pytest.mark.parametrize(("options", "error", "words"), [
     *(({"device": device}, InputError, "device: expected cpu, cuda or cuda:N") for device in ("gpu", "cuda:-1", 0)),
-    ({"device": "cuda:7"}, CapabilityError, r"cuda:7.*no such GPU; this process sees 1 GPU \(number 0\)"),
+    ({"device": "cuda:7"}, CapabilityError, r"cuda:7.*this GPU does not exist; this process sees 1 GPU \(number 0\)"),
     *(({"max_sms": most}, InputError, "max_sms: expected a whole number") for most in (-1, "many", True, 1.5)),
 ])  # fmt: skip
 def test_options_that_are_refused(gpu, kit, build, options, error, words):

@@ -218,4 +218,4 @@ def test_ranks_of_some_nodes_must_rise(kit, build, tmp_path, tiering_cli):
     ranks = np.fromfile(file, np.int64)
     ranks[:2] = ranks[1::-1]
     ranks.tofile(file)
-    assert "nodes/node: the ranks do not rise" in tiering_cli("check", tmp_path / "e").out
+    assert "nodes/node: the ranks do not increase" in tiering_cli("check", tmp_path / "e").out

@@ -81,7 +81,7 @@ def test_several_types_of_which_one_has_no_features(kit, build, tmp_path):
     assert embeddings.node_types == sorted(expected) == ["author", "paper"]
     for t, rows in expected.items():
         assert_close(embeddings.numpy(t), rows)
-    with pytest.raises(MissingError, match="say which node type; types: author, paper"):
+    with pytest.raises(MissingError, match="give the node type; types: author, paper"):
         embeddings[[0]]
 
 

@@ -71,7 +71,7 @@ def test_parquet_by_the_command(tmp_path, monkeypatch, tiering_cli):
     np.testing.assert_array_equal(np.load(npy), embeddings.gather_numpy(np.arange(60), original=True))
     for options, words in (
         (("--format", "csv"), "format: expected npy or parquet, found 'csv'"),
-        (("--format", "parquet", "--original-order"), "leave it out"),
+        (("--format", "parquet", "--original-order"), "omit it"),
     ):
         tiering_cli("export", tmp_path / "e", *options, "--out", tmp_path / "r").refused(words)
     refused = tiering_cli("export", layout.path, "--format", "parquet", "--out", tmp_path / "r")
@@ -126,7 +126,7 @@ def test_rows_are_indexed_as_features_are(tmp_path):
     some = layout.inference([own_rows], tmp_path / "some", nodes=[5, 9])
     ranks = layout.old_to_new()[[9, 5]]
     assert torch.equal(some[ranks], rows[ranks]) and some.shape == (60, 5) and some.numpy().shape == (2, 5)
-    with pytest.raises(InputError, match="has no row; only 2 nodes were asked for"):
+    with pytest.raises(InputError, match="has no row; inference ran for 2 nodes"):
         some[:]
 
 

@@ -41,11 +41,11 @@ class NoRowsError(InputError):
 
 
 def read_text(path: Path, context: ImportContext) -> EdgeSink:
-    """Return the sink with the edges of a text file; says what was left out: comments, a first line of counts."""
+    """Return the sink with the edges of a text file; says what was skipped: comments, a first line of counts."""
     require_file(path, "a text file of edges")
     context.record_file(path)
     if is_mtx(path):
-        raise InputError(f"{path}: expected edges, found a Matrix Market file, which counts from 1; give --format mtx")
+        raise InputError(f"{path}: this is a Matrix Market file, which counts from 1; give --format mtx")
     start, parser = find_start(path, context.options, partial(_make_parser, path, context))
     refuse_doubtful(parser, parser.named)
     sink = rest = EdgeSink(path, context, weighted="weight" in parser.columns, named=parser.named)
@@ -58,14 +58,14 @@ def read_text(path: Path, context: ImportContext) -> EdgeSink:
         read_edges(start.after(start.raw.index(b"\n") + 1), parser, rest, dict)
     known, line = rest.count_nodes(), f"the first line, {nodes} {edges}"
     if edges == rest.rows and nodes in {*known, context.options.num_nodes.get(NODE)}:
-        note(f"note: {path}: {line}, is left out: so many nodes and edges follow (else: --no-header)")
+        note(f"note: {path}: {line}, is skipped: it states the number of nodes and edges (else: --no-header)")
         return rest
     if not is_edge:
         parser.width = 2
         parser.find_damage(start)
     if (nodes > max(known) and edges > 2) or edges > CHUNK:  # of one or two edges the numbers are so by chance
         found = f"expected an edge or numbers of nodes and edges, found {line}, before {edges} edges"
-        raise InputError(f"{path}: {found}; say --no-header if it is an edge, else --num-nodes {nodes}")
+        raise InputError(f"{path}: {found}; give --no-header if it is an edge, else --num-nodes {nodes}")
     return sink
 
 
@@ -81,8 +81,8 @@ def read_edges(start: TextBlock, parser: ColumnParser, sink: EdgeSink, change: C
                     parser.find_damage(block)  # which names the line
                 raise
     if parser.comments:
-        hint = " (--comment none takes them for edges)" if change is None else ""
-        note(f"note: {path}: lines left out as comments: {parser.comments}{hint}")
+        hint = " (--comment none reads them as edges)" if change is None else ""
+        note(f"note: {path}: lines skipped as comments: {parser.comments}{hint}")
     _require_edges(sink.rows, path, parser.comments)
 
 
@@ -110,8 +110,8 @@ def find_start(
     syntax = TextSyntax(delimiter, newlines, comment)
     if newlines and not syntax.quotes:
         raise InputError(
-            f"{path}: --quoted-newlines: expected a delimiter such as a comma, found {delimiter!r}, where quotes close "
-            "on their line; leave it out, or name the --delimiter"
+            f"{path}: --quoted-newlines: does not apply to delimiter {delimiter!r}, where quotes close "
+            "on their line; omit the option, or give --delimiter"
         )
     first = next(read_blocks(path, "reading edges", start, syntax)) if newlines else start
     records = [record for _, record in islice(syntax.records(first.raw, first.line), 5000)]
@@ -131,8 +131,8 @@ def refuse_doubtful(parser: ColumnParser, named: bool) -> None:
     """Refuse a line before the first edge that may be a comment or, if ids are `named`, an edge."""
     for line in parser.doubtful[:named]:
         problem = f"found {quoted(text := line.decode(errors='replace').strip())}, which may be an edge between names"
-        remedy = f"say --comment '{text[0]}' if it is a comment, --comment none if it is an edge"
-        raise InputError(f"{parser.path}: expected to know whether a line is a comment, {problem}; {remedy}")
+        remedy = f"give --comment '{text[0]}' if it is a comment, --comment none if it is an edge"
+        raise InputError(f"{parser.path}: cannot tell whether a line is a comment, {problem}; {remedy}")
 
 
 def _make_parser(
@@ -156,7 +156,7 @@ def _make_parser(
     names_follow = len(second) == width and not any(map(_WHOLE.fullmatch, second))
     if (guessed or pair) and names_follow and not options.string_ids:
         found = f"found {quoted(' '.join(fields))}, {quoted(' '.join(second))}"
-        advice = "if ids are names, say --string-ids"
+        advice = "give --string-ids if ids are names"
         advice += ", and --header if the first line is one, else --no-header" if guessed else ""
         types = [name for name in fields if name not in (pair or fields)]
         advice += f", and --type-column {types[0]} if each of its values is a relation" if types else ""
@@ -164,7 +164,7 @@ def _make_parser(
     columns = choose_columns(names, options, str(path), ids)
     shown_as = fields if header else range(width)
     if guessed:
-        note(f"note: {path}: the first line is taken for a header: {quoted(' '.join(fields))} (else: --no-header)")
+        note(f"note: {path}: the first line is read as a header: {quoted(' '.join(fields))} (else: --no-header)")
     unused = [shown_as[i] for i in range(width) if i not in columns.values()]
     context.notes["text"] = {
         "delimiter": "blanks" if syntax.blanks else syntax.delimiter,
@@ -184,7 +184,7 @@ def find_titles(path: Path, comments: list[bytes], syntax: TextSyntax, width: in
     titles = [title if len(title) == width else title[:2] for title in titles]
     ends = {(title.index(pair[0]), title.index(pair[1])) for title in titles if (pair := find_end_names(title))}
     if len(ends) > 1:
-        raise InputError(f"{path}: expected one order of ends in comments, found two; say --src-column, --dst-column")
+        raise InputError(f"{path}: comments name source and destination in two orders; give --src-column, --dst-column")
     return min(ends, default=None) if width > 1 else None
 
 
@@ -193,7 +193,7 @@ def _is_konect(path: Path, context: ImportContext, comments: list[bytes]) -> boo
     konect = re.match(rb"%\s*(sym|asym|bip)\b", comments[0]) if comments else None
     if konect and konect[1] == b"bip" and context.options.src_column is None:
         problem = "expected edges between nodes of one kind, found a bipartite graph of KONECT"
-        raise InputError(f"{path}: {problem}; say --relation left:to:right={path}:0,1")
+        raise InputError(f"{path}: {problem}; give --relation left:to:right={path}:0,1")
     if konect and konect[1] == b"sym" and not context.options.reverse_edges:
         context.warn(f"{path}: the graph is undirected, each edge is there once; --reverse-edges adds the other way")
     return konect is not None
@@ -201,8 +201,8 @@ def _is_konect(path: Path, context: ImportContext, comments: list[bytes]) -> boo
 
 def _require_edges(size: int, path: Path, comments: int) -> None:
     if size == 0:
-        besides = f" but {comments} comments (--comment none takes them for edges)" if comments else ""
-        raise NoRowsError(f"{path}: expected edges, found none{besides}; was a download interrupted?")
+        besides = f", only {comments} comments (--comment none reads them as edges)" if comments else ""
+        raise NoRowsError(f"{path}: the file has no edges{besides}; get it again if a download was interrupted")
 
 
 def heads_numbers(records: list[list[str]]) -> bool:
@@ -221,8 +221,8 @@ def _has_header(fields: list[str], records: list[list[str]], options: ImportOpti
         return True
     if options.string_ids:
         if (pair := find_end_names(fields)) is None and all(map(_COLUMN_NAME.fullmatch, fields[:2])):
-            problem = f"expected to know whether the first line is a header, found {quoted(' '.join(fields[:2]))}"
-            raise InputError(f"{path}: {problem}; say --header and name --src-column and --dst-column, or --no-header")
+            problem = f"cannot tell whether the first line is a header, found {quoted(' '.join(fields[:2]))}"
+            raise InputError(f"{path}: {problem}; give --header, --src-column and --dst-column, or --no-header")
         return pair is not None or (fields[0] == "" and heads_numbers([one[:1] for one in records]))
     ends = [position if column is None else int(column[:9]) for position, column in enumerate(asked)]
     return heads_numbers(records) or not any(NUMERIC.fullmatch(fields[end]) for end in ends if end < len(fields))
@@ -235,7 +235,7 @@ def _open_matrix(path: Path, context: ImportContext) -> Dataset:
     field, symmetry, nodes, size, start = _read_header(path)
     width, asked = 2 if field == "pattern" else 3, context.options.weight_column
     if asked is not None and (asked not in ("value", "2") or width == 2):
-        has = "this one has no values: leave it out" if width == 2 else "say value"
+        has = "the matrix has no values: omit the option" if width == 2 else "say value"
         raise InputError(f"{path}: --weight-column: expected value, found {quoted(asked)}; {has}")
     columns = {"src": 0, "dst": 1, **({} if asked is None else {"weight": 2})}
     parser = ColumnParser(path, TextSyntax("space", comment="%"), columns, width)
@@ -256,7 +256,7 @@ def _open_matrix(path: Path, context: ImportContext) -> Dataset:
     read_edges(start, parser, sink, shift_ids)
     if taken != size:
         what = f"expected {size} entries as its header says, found {taken}"
-        raise InputError(f"{path}: {what}; was a download interrupted?")
+        raise InputError(f"{path}: {what}; get the file again if a download was interrupted")
     context.notes["matrix"] = {"field": field, "symmetry": symmetry, "entries": size}
     if width > len(columns):
         context.notes["matrix"]["ignored_columns"] = ["value"]
@@ -279,11 +279,11 @@ def _read_header(path: Path) -> tuple[str, str, int, int, TextBlock]:
     text = line.decode(errors="replace").strip()
     if not re.fullmatch(r"\d{1,18}\s+\d{1,18}\s+\d{1,18}", text):
         problem = f"line {start.line}: expected numbers of rows, columns and entries, found {quoted(text)}"
-        raise InputError(f"{path}: {problem}; was a download interrupted?")
+        raise InputError(f"{path}: {problem}; get the file again if a download was interrupted")
     rows, columns, size = map(int, text.split())
     if rows != columns:
         raise InputError(
-            f"{path}: line {start.line}: expected a square matrix, of which a row and a column are a node, found "
+            f"{path}: line {start.line}: expected a square matrix, one row and column per node, found "
             f"{rows} x {columns}; write edges between two types of nodes as format igb or csr"
         )
     count = node_count(rows, f"{path}: line {start.line}")

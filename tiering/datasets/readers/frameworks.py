@@ -87,7 +87,7 @@ def _to_dict(value: Any, where: str) -> Mapping[Any, Any]:
 def _mapping(state: Mapping[str, Any], name: str, where: str) -> Mapping[Any, Any]:
     value = state.get(name)
     if not isinstance(value, dict):
-        raise InputError(f"{where}: expected {WHAT}, found one without {name}; damaged, or of another version of PyG")
+        raise InputError(f"{where}: expected {WHAT}, found no {name}; it is damaged, or of another version of PyG")
     return value
 
 
@@ -97,7 +97,7 @@ def _require_one(slices: Any, where: str, depth: int = 4) -> None:
             _require_one(part, where, depth - 1)
     elif hasattr(slices, "shape") and tuple(slices.shape) != (2,):
         graphs = slices.shape[0] - 1 if len(slices.shape) == 1 else 0
-        raise InputError(f"{where}: expected one graph, found {graphs}; save the one that is meant with torch.save")
+        raise InputError(f"{where}: expected one graph, found {graphs}; save one of them with torch.save")
 
 
 def add_pyg_graph(parts: Mapping[Any, Any], target: NamedArrays) -> None:
@@ -125,7 +125,7 @@ def add_pyg_graph(parts: Mapping[Any, Any], target: NamedArrays) -> None:
 def _no_edges(where: str, parts: Mapping[Any, Any]) -> InputError:
     names = ", ".join(f"{'a sparse ' if is_sparse(value) else ''}{key}" for key, value in list(parts.items())[:8])
     return InputError(
-        f"{where}: expected edge_index, found {names or 'nothing'}; of a sparse adj_t, row, col, _ = adj_t.t().coo() "
+        f"{where}: expected edge_index, found {names or 'nothing'}; for a sparse adj_t: row, col, _ = adj_t.t().coo() "
         "and edge_index = torch.stack([row, col])"
     )
 
@@ -161,11 +161,11 @@ PYG_READER = Reader(
 def _open_dgl(path: Path, context: ImportContext) -> Dataset:
     folder, path = path, context.choose_file(path, files_that(_is_dgl_file), "dgl.save_graphs")
     if not _is_dgl_file(path):
-        raise InputError(f"{path}: expected a file of dgl.save_graphs, found another; name another --format")
+        raise InputError(f"{path}: this is not a file of dgl.save_graphs; give another --format")
     needed, budget = path.stat().st_size, context.scratch.budget
     if needed > budget.left():
         raise BudgetError(
-            f"{path}: DGL reads its files into memory as a whole, {format_bytes(needed)}, found {budget.text} "
+            f"{path}: DGL reads the whole file into memory, {format_bytes(needed)}, found {budget.text} "
             f"({format_bytes(budget.limit)}); give --memory {budget.advised(needed)} or more, or save the arrays with "
             "numpy.save and import those"
         )
@@ -175,7 +175,7 @@ def _open_dgl(path: Path, context: ImportContext) -> Dataset:
             dgl = importlib.import_module("dgl")
         except Exception as error:  # a DGL that does not fit the torch installed raises anything
             raise CapabilityError(
-                f"{path}: DGL's own files are read by DGL, which cannot be imported here ({type(error).__name__}); "
+                f"{path}: DGL's files need DGL, which cannot be imported here ({type(error).__name__}); "
                 "pip install 'tiering[dgl]', or save the arrays with numpy.save and import those"
             ) from error
         try:
@@ -183,7 +183,7 @@ def _open_dgl(path: Path, context: ImportContext) -> Dataset:
         except Exception as error:
             raise InputError(f"{path}: DGL cannot read it ({one_line(error)}); get the file again") from error
     if len(graphs) != 1:
-        raise InputError(f"{path}: expected one graph, found {len(graphs)}; save the one meant with save_graphs")
+        raise InputError(f"{path}: expected one graph, found {len(graphs)}; save one of them with save_graphs")
     context.record_file(path)
     if folder != path:
         context.record_ignored(entries(folder))
@@ -215,7 +215,7 @@ def add_matrix(matrix: Any, target: NamedArrays) -> None:
         matrix = matrix.to_torch_sparse_coo_tensor()
     shape = tuple(matrix.shape)
     if len(shape) != 2 or shape[0] != shape[1]:
-        problem = f"expected a square matrix, of which a row and a column are a node, found shape {shape}"
+        problem = f"expected a square matrix, one row and column per node, found shape {shape}"
         raise InputError(f"{target.where}: {problem}; write edges between two types of nodes as HeteroData")
     if hasattr(matrix, "tocoo"):
         matrix = matrix.tocoo()

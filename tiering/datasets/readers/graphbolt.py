@@ -67,8 +67,8 @@ def _open_graphbolt(path: Path, context: ImportContext) -> Dataset:
     if lacking or not edges:
         missing = (lacking or ["any edges"])[0]
         raise MissingError(
-            f"{root}: expected {missing} as {file} says, found nothing; get the dataset again (what GraphBolt has "
-            "preprocessed is not read)"
+            f"{root}: {missing}, which {file} names, is missing; get the dataset again (files that GraphBolt has "
+            "preprocessed are not read)"
         )
     context.record_file(file)
     target = NamedArrays(
@@ -135,7 +135,7 @@ def _add_labels(
             problem = f"expected one label for each of {ids.shape[0]} seeds, found {values.described}"
             raise InputError(f"{values.where}: {problem}; correct it")
         if ids.size and not (int(ids.min()) >= 0 and int(ids.max()) < count):
-            raise InputError(f"{seeds.where}: expected node ids in 0..{count - 1}, found others; correct it")
+            raise InputError(f"{seeds.where}: expected node ids in 0..{count - 1}, found ids outside; correct it")
         labels[ids] = part
     path = labeled[0][0].path
     nodes[LABELS] = SourceArray(str(path), labels, dtype.name, path)
@@ -172,9 +172,7 @@ def _read_metadata(
         raise
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         reason = f"{type(error).__name__} {str(error)[:120]}"
-        raise InputError(
-            f"{path}: expected the metadata of a GraphBolt OnDiskDataset, found others ({reason})"
-        ) from error
+        raise InputError(f"{path}: not the metadata of a GraphBolt OnDiskDataset ({reason})") from error
     return str(values.get("dataset_name") or root.name), counts, edges, data, tasks
 
 
@@ -202,17 +200,17 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _relation(text: Any) -> Relation:
-    """Return ``src:name:dst``; that of homogeneous graphs if there is none."""
+    """Return ``src:name:dst``; the relation of homogeneous graphs if there is none."""
     parts = RELATION if text is None else str(text).split(":")
     if len(parts) != 3 or not all(parts):
-        raise ValueError(f"an edge type {quoted(text)}, expected src:name:dst")
+        raise ValueError(f"an edge type {quoted(text)} instead of src:name:dst")
     return (parts[0], parts[1], parts[2])
 
 
 def _entry(values: Mapping[str, Any], root: Path) -> DataFile:
     format_ = values["format"]
     if format_ not in FORMATS:
-        raise ValueError(f"format {quoted(format_)}, expected {', '.join(FORMATS)}")
+        raise ValueError(f"format {quoted(format_)} instead of {', '.join(FORMATS)}")
     return DataFile(root / str(values["path"]), format_, str(values.get("name") or ""))
 
 

@@ -59,7 +59,7 @@ def find_tree(path: Path, sign: str = EDGES) -> Path | None:
     sizes = [size for size in (entries(path) if is_folder(path) else []) if _relation_folders(size / "processed", sign)]
     if len(sizes) > 1:
         names = ", ".join(str(p) for p in sizes)
-        raise InputError(f"{path}: holds {len(sizes)} datasets ({names}); give the path of one")
+        raise InputError(f"{path}: there are {len(sizes)} datasets ({names}); give the path of one")
     return sizes[0] / "processed" if sizes else None
 
 
@@ -67,8 +67,8 @@ def _open_igb(path: Path, context: ImportContext) -> Dataset:
     tree = find_tree(path)
     if tree is None:
         raise MissingError(
-            f"{path}: expected an IGB tree, found no folder SRC__NAME__DST with an {EDGES} in it, in "
-            "processed/ or in SIZE/processed/; check the path or choose another --format"
+            f"{path}: expected an IGB tree, found no folder SRC__NAME__DST with a file {EDGES} in "
+            "processed/ or SIZE/processed/; check the path or choose another --format"
         )
     return open_tree(tree, context, EDGES, read_edge_folder)
 
@@ -98,7 +98,7 @@ def open_tree(tree: Path, context: ImportContext, sign: str, read_edges: EdgeRea
             labels = [entry.name for entry in entries(folder) if entry.match("node_label*.npy")]
             if arrays.labels is None and labels:
                 found = f"expected {' or '.join(files.label_names)}, found {', '.join(labels)}"
-                raise MissingError(f"{folder}: {found}; choose with --label 19 or 2K")
+                raise MissingError(f"{folder}: {found}; give --label 19 or 2K")
             context.record_ignored(entries(folder))
     context.record_ignored(entries(tree))
     dataset = make_dataset(size, nodes, edges, context)
@@ -125,7 +125,7 @@ def _choose(tree: Path, wanted: tuple[str, ...], sign: str) -> dict[Path, tuple[
     for name in wanted:
         if name not in by_name:
             known = ", ".join(folder.name for folder in folders)
-            raise MissingError(f"{tree}: no relation {name}; there are: {known}")
+            raise MissingError(f"{tree}: no relation {name}; the relations are {known}")
     chosen = {by_name[name] for name in wanted or by_name}
     return {folder: parsed for folder, parsed in folders.items() if folder in chosen}
 

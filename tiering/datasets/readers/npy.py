@@ -1,7 +1,7 @@
 """Formats ``npy``, ``csc``, ``csr``: numpy files in a directory; ``npz``: a square matrix of ``scipy.sparse.save_npz``.
 
 ``indices[indptr[k]:indptr[k + 1]]`` are, in a ``csc``, the sources of edges that end at k, in a ``csr`` destinations of
-those that begin there; both also in a tree as of `igb`.
+those that begin there; both also in a tree like `igb`'s.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ def _open_lists(path: Path, context: ImportContext, *, by_source: bool) -> Datas
     folder = find_lists(path)
     read = partial(_read_lists, by_source=by_source)
     if folder is None:
-        problem = f"expected {INDPTR} and {INDICES}, or folders SRC__NAME__DST that hold them, found neither"
+        problem = f"expected {INDPTR} and {INDICES}, or folders SRC__NAME__DST with these files, found neither"
         raise MissingError(f"{path}: {problem}; check the path or choose another --format")
     if file_exists(folder / INDPTR, "offsets of lists"):
         if ignored := sorted(TREE_OPTIONS & set(context.notes["options"])):
-            what = "has no meaning for one relation in one directory"
-            raise InputError(f"{spell_flag(ignored[0])}: {what}; leave it out")
+            what = "does not apply to one relation in one directory"
+            raise InputError(f"{spell_flag(ignored[0])}: {what}; omit it")
         return open_folder(folder, context, read)
     return open_tree(folder, context, INDPTR, read)
 
@@ -73,7 +73,7 @@ def list_ends(
     indptr: Array, indices: Array, path: Path, context: ImportContext, *,
     by_source: bool = False, count: int | None = None,
 ) -> tuple[Array, Array]:  # fmt: skip
-    """Return both ends of edges in lists of `indices`, one as `ColumnIds`; `path` is that of the offsets."""
+    """Return both ends of edges in lists of `indices`, one as `ColumnIds`; `path` is the offsets' file."""
     where = str(path) if path.name == INDPTR else f"{path}: indptr"
     if indptr.shape[0] == 0 or count not in (None, indptr.shape[0] - 1):
         expected = "one offset more than there are nodes" if count is None else f"{count + 1} offsets"
@@ -88,7 +88,7 @@ def list_ends(
         if falls.any():
             at = int(np.argmax(falls))
             raise InputError(
-                f"{where}: expected offsets that never fall, found {int(block[at])} after "
+                f"{where}: expected offsets that never decrease, found {int(block[at])} after "
                 f"{int(block[at - 1]) if at else before} at position {part.start + at}; write it again"
             )
         if offsets is not indptr:
@@ -96,7 +96,7 @@ def list_ends(
         before = int(block[-1])
     if before != indices.shape[0]:
         problem = f"expected the last offset to be the number of ids in indices, {indices.shape[0]}, found {before}"
-        raise InputError(f"{where}: {problem}; the two do not belong together")
+        raise InputError(f"{where}: {problem}; the two files do not belong together")
     columns = cast("Array", ColumnIds(offsets, id_bytes(offsets.shape[0] - 1), where))
     return (columns, indices) if by_source else (indices, columns)
 
@@ -120,7 +120,7 @@ def _open_matrix(path: Path, context: ImportContext) -> Dataset:
     if layout not in _LAYOUTS:
         raise InputError(f"{path}: expected a matrix {', '.join(_LAYOUTS)}, found {layout[:20]!r}; save matrix.tocsr()")
     if len(shape) != 2 or shape[0] != shape[1]:
-        problem = f"expected a square matrix, of which a row and a column are a node, found shape {shape}"
+        problem = f"expected a square matrix, one row and column per node, found shape {shape}"
         raise InputError(f"{path}: {problem}; write edges between two types of nodes as format igb or csr")
     count = node_count(shape[0], f"{path}: shape")
 

@@ -1,7 +1,7 @@
 """Format ``ogb``: node datasets of the Open Graph Benchmark as they are downloaded, unpacked once.
 
 Large ones (papers100M) have ``raw/data.npz`` and ``raw/node-label.npz``, small ones text (``raw/edge.csv.gz``...),
-those of several types (ogbn-mag) in a folder for each type and relation, which ``raw/triplet-list.csv.gz`` lists.
+datasets of several types (ogbn-mag) in a folder for each type and relation, which ``raw/triplet-list.csv.gz`` lists.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class _Archive:
         unread = [member.where for name, member in self._members.items() if name not in {*READ, *times}]
         if unread:
             context.notes["ignored_arrays"] = unread
-            note(f"note: not imported: {', '.join(unread)}; keep in files of your own what you need of it")
+            note(f"note: not imported: {', '.join(unread)}; keep the arrays that you need in your own files")
 
     def _number(self, name: str) -> int:
         member = require_member(self._members, name, self._path)
@@ -158,7 +158,7 @@ class _Archive:
 
 
 class _Texts:
-    """Texts of a folder; those of a type's nodes in ``node-feat/TYPE`` and the like, where there are several types."""
+    """Texts of a folder; texts of a type's nodes in ``node-feat/TYPE`` and the like, where there are several types."""
 
     def __init__(self, raw: Path, context: ImportContext, num_nodes: int = 2**62, node_type: str | None = None) -> None:
         self._context, self._raw, self._type, self.num_nodes = context, raw, node_type, num_nodes
@@ -204,7 +204,7 @@ def _read_table(path: Path, context: ImportContext) -> list[list[str]]:
     try:
         return [line.split(",") for line in gzip.decompress(path.read_bytes()).decode().split()]
     except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: expected types as packed text ({error}); get the file again") from error
+        raise InputError(f"{path}: expected types as gzip text ({error}); get the file again") from error
 
 
 def _read_numbers(path: Path, what: str, most: int, context: ImportContext) -> npt.NDArray[Any]:
@@ -227,7 +227,7 @@ def _read_splits(path: Path, node_type: str, count: int, context: ImportContext)
     schemes = [entry for entry in entries(folder) if is_folder(entry)]
     if len(schemes) != 1:
         names = ", ".join(scheme.name for scheme in schemes) or "nothing"
-        raise InputError(f"{folder}: expected the folder of one scheme, found {names}; leave one, or give --split")
+        raise InputError(f"{folder}: expected the folder of one scheme, found {names}; keep one, or give --split")
     if file_exists(packed := schemes[0] / "split_dict.pt", "splits"):
         return read_torch_splits(packed, context)
     of_type, splits = schemes[0] / node_type, {}

@@ -1,4 +1,4 @@
-"""Format ``parquet``: edges as columns of one parquet file or of those of a directory by name, streamed by row group.
+"""Format ``parquet``: edges as columns of one parquet file or of a directory's files by name, streamed by row group.
 
 Cost: one pass, 16 bytes of temporary disk per edge (24 with weights); none where tasks read ranges of the files.
 """
@@ -38,7 +38,7 @@ _DAMAGES = (OSError, UnicodeDecodeError, MemoryError, OverflowError)
 
 
 def files_inside(path: Path) -> list[Path]:
-    """Return the files of a directory; where there are none, those of partitions (``key=value``) or of ``data``."""
+    """Return the files of a directory; where there are none, files of partitions (``key=value``) or of ``data``."""
     visible = [entry for entry in entries(path) if not entry.name.startswith((".", "_"))]
     files = [entry for entry in visible if entry.suffix.lower() in SUFFIXES and file_exists(entry, _WHAT)]
     inner = [entry for entry in visible if entry.is_dir() and ("=" in entry.name or entry.name == "data")]
@@ -60,7 +60,7 @@ def _open_parquet(path: Path, context: ImportContext) -> Dataset:
     if unread := [*context.notes.get("ignored_columns", []), *keys]:
         context.notes["ignored_columns"] = unread
     if sum(rows) == 0:
-        raise InputError(f"{path}: expected edges, found none in {', '.join(file.name for file in files[:8])}")
+        raise InputError(f"{path}: there are no edges in {', '.join(file.name for file in files[:8])}")
 
     dense = context.options.compact_ids
 
@@ -125,7 +125,7 @@ def _describe(files: list[Path], context: ImportContext) -> tuple[dict[str, str]
                 raise InputError(f"{file}: column {column}: expected numbers as weights, found {kind}; convert it")
             whole = pa.types.is_integer(kind) or (pa.types.is_decimal(kind) and kind.scale == 0)
             if name != "weight" and not (is_text(kind) if named else whole):
-                alike = f"names, as those of {chosen['src']} ({schema.field(chosen['src']).type})"
+                alike = f"names, as in {chosen['src']} ({schema.field(chosen['src']).type})"
                 wanted = alike if named else "whole numbers, or names in both columns"
                 raise InputError(
                     f"{file}: column {column}: expected ids as {wanted}, found {kind}; convert it, or name the id "
@@ -139,7 +139,7 @@ def _describe(files: list[Path], context: ImportContext) -> tuple[dict[str, str]
 
 @dataclass(frozen=True)
 class ParquetColumn:
-    """A column of edges in files that every machine sees; tasks read ranges of it as of an array."""
+    """A column of edges in files that every machine sees; tasks read ranges of it as from an array."""
 
     files: tuple[str, ...]
     rows: tuple[int, ...]  # rows of each file
@@ -184,7 +184,7 @@ def open_file(file: Path) -> Any:
     except TieringError:
         raise
     except (pa.ArrowException, *_DAMAGES) as error:
-        what = f"expected a parquet file, found it damaged ({one_line(error)})"
+        what = f"the parquet file is damaged ({one_line(error)})"
         raise InputError(f"{file}: {what}; get the file again") from error
 
 
@@ -195,7 +195,7 @@ def read_batches(
     with open_file(file) as table:
         found = table.metadata.num_rows
         if rows not in (None, found):
-            what = f"expected {rows} rows, as when it was opened, found {found}"
+            what = f"expected {rows} rows, as when the file was opened, found {found}"
             raise InputError(f"{file}: {what}; run the import again")
         end, last = found if end is None else end, 0
         for group in range(table.num_row_groups):

@@ -71,7 +71,7 @@ class _Table:
         self.codes.append(np.array([*codes, -1])[encoded.indices.fill_null(len(codes)).to_numpy()])
 
     def report(self, context: ImportContext) -> None:
-        """Warn of rows that lack a value; `InputError` if all rows lack an end."""
+        """Warn of rows with a missing value; `InputError` if an end is missing in all rows."""
         if self.lacking and "id" in self.spec.ends:
             context.warn(f"{self.where}: {self.lacking} rows lack a value of a feature: it is NaN")
         elif self.lacking:
@@ -148,7 +148,7 @@ def _read_nodes(table: _Table, sorters: dict[str, NameIds], kinds: dict[str, Any
             table.dim = table.dim or block.shape[1]
             if block.shape[1] != table.dim:
                 problem = f"expected {table.dim} values of features, found {block.shape[1]} from row {column.row} on"
-                raise InputError(f"{column.where}: {problem}; give all rows as many")
+                raise InputError(f"{column.where}: {problem}; give all rows the same number of values")
             table.add_numbers("rows", block.reshape(-1), context)
             table.lacking += int(np.isnan(block).any(axis=1).sum())
         for time in columns["time"]:
@@ -202,7 +202,7 @@ class _Numbering:
         order = None if self.table is None else self._order_by_table(self.table, context)
         if self.kind == pa.string():
             if options.first_id:
-                raise InputError("--first-id: names are numbered 0, 1, 2... in any case; leave it out")
+                raise InputError("--first-id: names are always numbered 0, 1, 2...; omit the option")
             sorted_alike = order is None or self.ids is None or _is_range(self.ids)
             self.names = self.known if sorted_alike else replace(self.known, ids=self.ids, ranks=order)
             return
@@ -218,8 +218,8 @@ class _Numbering:
         if order is None and asked is not None and not options.compact_ids:
             values, least, most = values - first if first else values, least - first, most - first
             if wrong := [value for value in (most, least) if values.size and not 0 <= value < asked]:
-                problem = f"--num-nodes says {asked}, ids 0..{asked - 1}, but id {wrong[0]} occurs"
-                raise InputError(f"{self.where}: {problem}; correct it, or leave it out")
+                problem = f"--num-nodes says {asked} nodes, ids 0..{asked - 1}, but id {wrong[0]} occurs"
+                raise InputError(f"{self.where}: {problem}; correct the option, or omit it")
             self.ids, self.count = values, asked
             return
         values = values if order is None else context.scratch.gather(values, order)
@@ -228,7 +228,7 @@ class _Numbering:
         if options.compact_ids or not _is_range(values):
             self.extra = {"original_id": values}
             how = "in ascending order" if order is None else "in the order of their table"
-            note_at(f"ids of {self.node_type}", f" are numbered {how}; original_id holds those of the source")
+            note_at(f"ids of {self.node_type}", f" are numbered {how}; original_id has the ids of the source")
 
     def _order_by_table(self, table: _Table, context: ImportContext) -> Ids:
         """Set the ids of ranks by the rows of the table; return the rank of each id."""
@@ -256,14 +256,14 @@ class _Numbering:
         return order
 
     def find_ids(self, key: str, where: str, context: ImportContext) -> Ids:
-        """Return the ids of a column of edges; `InputError` on those that the table of nodes lacks."""
+        """Return the ids of a column of edges; `InputError` on ids that are missing in the table of nodes."""
         ranks = self.ranks[key]
         ids = ranks if self.ids is None else context.scratch.gather(self.ids, ranks)
         if (edge := first_wrong(ids, lambda part: part < 0)) is not None:
             unknown = sum(int(np.count_nonzero(ids[part] < 0)) for part in chunks(ids.size))
             raise InputError(
-                f"{where}: expected ids of {self.node_type} that {self.where} has, found {unknown} of {ids.size} "
-                f"edges without, the first {self._spell(ranks[edge])} at edge {edge}; correct a file, or say "
+                f"{where}: {unknown} of {ids.size} edges name a node of {self.node_type} that is missing in "
+                f"{self.where}, the first {self._spell(ranks[edge])} at edge {edge}; correct a file, or give "
                 "--unknown-ids add"
             )
         return ids
@@ -295,7 +295,7 @@ def _make_nodes(numbering: _Numbering, arrays: NodeArrays, context: ImportContex
     if table is not None and TIME in table.numbers:
         arrays.times = table.numbers[TIME].finish()
         if numbering.count != table.count:
-            added = f"found none of the {numbering.count - table.count} that edges alone name"
+            added = f"found none for the {numbering.count - table.count} nodes that only edges name"
             raise InputError(f"{table.where}: expected a time of each {numbering.node_type}, {added}; add them to it")
     if table is not None and "split" in table.numbers:
         arrays.splits = find_splits(table.numbers["split"].finish(), table.where)
@@ -317,7 +317,7 @@ def _make_edges(table: _Table, numbered: dict[str, _Numbering], context: ImportC
         names = [clean_name(text) for text in texts]
         for name, text in zip(names, texts, strict=True):
             if not name or names.count(name) > 1:
-                problem = f"type {quoted(text)}: cannot be told from others as {name!r}; rename it"
+                problem = f"type {quoted(text)}: its name {name!r} equals another type's; rename the type"
                 raise InputError(f"{table.where}: {problem}")
         if names != texts:
             context.notes["relation_names"] = dict(zip(names, texts, strict=True))

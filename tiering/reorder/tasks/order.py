@@ -1,6 +1,6 @@
 """Nodes of a type by falling score, ties by original id, in tasks: the order, its inverse, and the score by rank.
 
-Nodes drawn at random give splitters. ``cut`` divides a chunk at these, ``merge`` sorts a range of ranks, ``write``
+Randomly sampled nodes give splitters. ``cut`` divides a chunk at these, ``merge`` sorts a range of ranks, ``write``
 makes a file, range after range. Pairs (score, id) are compared, a total order: a score that many nodes share is divided
 like any other. Memory: `NODE_BYTES` a node, and two blocks of 64 MiB.
 """

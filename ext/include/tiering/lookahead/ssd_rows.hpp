@@ -31,11 +31,11 @@ class SsdRows {
       TIERING_EXPECT(table.rows >= 0 && table.row_bytes > 0 && at.sound(table.row_bytes) &&
                          at.unit_bytes == shared.unit_bytes && at.page_bytes == shared.page_bytes &&
                          at.num_images == shared.num_images,
-                     "tables: rows, stride, rows per unit, unit, page and images do not fit together");
+                     "tables: rows, stride, rows per unit, unit, page and images do not match");
       TIERING_EXPECT(at.first_unit >= units_, "tables: expected them in the order of their units, each with its own");
       rows += table.rows;
       TIERING_EXPECT(rows < std::numeric_limits<uint32_t>::max(), "the ssd tier has ", rows,
-                     " rows, and look-ahead takes less than 2^32 - 1");
+                     " rows, but look-ahead supports less than 2^32 - 1");
       if (table.rows > 0) units_ = at.end_unit(table.rows);
       first_.push_back(static_cast<uint32_t>(rows));
     }
