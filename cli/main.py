@@ -67,7 +67,7 @@ def _run(arguments: list[str]) -> int:
         if code == INTERRUPTED:
             code, message = _received()
             if progress.kept:
-                message += f"; what is finished is kept, go on with: {shlex.join(['tiering', *arguments])}"
+                message += f"; finished steps are kept; resume with: {shlex.join(['tiering', *arguments])}"
         if message:
             with suppress(OSError):  # a terminal that hung up
                 progress.note(_as_json(error, code, message) if "--json" in arguments else message)

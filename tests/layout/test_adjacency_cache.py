@@ -231,7 +231,7 @@ def test_run_splits_by_its_own_scores(tiny_dataset, tiering_cli):
     ("old", "new", "message"),
     [
         ('"auto"', '"auto"\naccess_costs = "none.json"', r"\[layout\] access costs: .*none.json: no such file"),
-        ("fanouts = [3, 2]\n", "", r"adjacency_cache: needs scores that know the sampler; give \[score\] fanouts"),
+        ("fanouts = [3, 2]\n", "", r"adjacency_cache: needs scores that know the sampler; add \[score\] fanouts"),
         ("fanouts = [3, 2]\n", 'method = "degree"\n', r"method presample, vip, hybrid or none"),
     ],
 )

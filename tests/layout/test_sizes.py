@@ -88,7 +88,7 @@ def test_all_rows_on_the_gpu_and_no_ssd(tiering_cli, reordered, tmp_path, gpu):
     said = tiering_cli(
         "layout", reordered.path, "--out", tmp_path / "l", "--step-memory", "1GiB", "--ssd", tmp_path / "d"
     )
-    assert "3 GiB of the GPU is free, less 1 GiB for a step, as asked" in said.ok().err
+    assert "3 GiB of free GPU memory, less 1 GiB for a training step (--step-memory)" in said.ok().err
     assert "all rows lie in memory: the directories stay empty" in said.err
     layout = tiering.open(tmp_path / "l").artifact
     assert all(layout.type_layout(t).rows("gpu") == layout.type_layout(t).num_nodes for t in layout.feature_types)
@@ -96,7 +96,7 @@ def test_all_rows_on_the_gpu_and_no_ssd(tiering_cli, reordered, tmp_path, gpu):
 
 
 def test_more_than_a_gpu_has(reordered, tmp_path, gpu):
-    with pytest.raises(InputError, match="gpu: expected at most the 8 GiB that a GPU here has, found 9GiB"):
+    with pytest.raises(InputError, match="gpu: 9GiB is more than a GPU here has, 8 GiB; give a smaller size"):
         pipeline.layout(reordered, tmp_path / "l", gpu="9GiB", cpu="10%")
 
 
@@ -168,7 +168,7 @@ def test_memory_of_a_process_is_that_of_a_plan(tmp_path):
 def test_the_batches_of_training_are_asked_for(tiering_cli, reordered, tmp_path):
     command = ("layout", reordered.path, "--dry-run", "--out", tmp_path / "l")
     said = tiering_cli(*command).ok().out
-    assert "batches: 1,024 seeds: fanouts 10,10,10, assumed: --fanouts and --batch-size say others" in said
+    assert "batches: 1,024 seeds: fanouts 10,10,10, assumed: change them with --fanouts and --batch-size" in said
     said = tiering_cli(*command, "--fanouts", "5,2", "--batch-size", "64").ok().out
     assert "batches: 64 seeds: fanouts 5,2\n" in said
     assert "batches:" not in tiering_cli(*command, "--cpu", "100%").ok().out

@@ -119,7 +119,7 @@ def test_a_peer_never_gets_more_than_its_size():
         ({"gpu": "99"}, r"gpu: 99 \(99 B\) is less than one row.*; give a larger size \(did you mean 99%\?\) or leave"),
         ({"gpu": "99B"}, r"gpu: 99B \(99 B\) is less than one row.*; give a larger size or leave it out"),
         ({"gpu": "-1"}, "gpu: expected a size"),
-        ({"gpu": "101%"}, "share between 0% and 100%"),
+        ({"gpu": "101%"}, "fraction between 0% and 100%"),
         ({"peer": "8GiB"}, "expected PxSIZE such as 4x8GiB"),
         ({"peer": "0x8GiB"}, "1 to 16 GPUs"),
         ({"peer": "17x1GiB"}, "1 to 16 GPUs, those of one machine, found 17"),

@@ -176,7 +176,7 @@ def test_rows_that_leave_the_disk_are_verified(graph):
     ({"gpu": -1}, "gpu: expected a size such as"),
     ({"cpu": [1]}, "cpu: expected a size such as"),
     ({"cpu": "much"}, "cpu: expected a size such as 8GiB"),
-    ({"gpu": "101%"}, "gpu: expected a share between 0% and 100%"),
+    ({"gpu": "101%"}, "gpu: expected a fraction between 0% and 100%"),
 ])  # fmt: skip
 def test_sizes_that_are_refused(made, sizes, words):
     with pytest.raises(InputError, match=words):

@@ -95,14 +95,14 @@ def test_options_that_make_no_sense(options, words):
 @pytest.mark.parametrize("name", ["uniform", "replacement", "weighted", "pinsage", "ladies"])
 @pytest.mark.parametrize(("fanouts", "words"), [
     ([], "fanouts: expected one entry per hop"), (5, "expected one entry per hop"),
-    ([0], "fanouts: each entry is at least 1, or -1 for all neighbors, and below .*; found 0"),
+    ([0], "fanouts: entries must be at least 1 and below .*, or -1 for all neighbors; found 0"),
     ([3, -2], "fanouts: .* found -2"), ([None], "whole numbers .*, found None"), ([2**31], "found 2147483648"),
     ([2**200], "found a number of 201 bits"),
-    ([3, {}], "fanouts: a hop has no relations; expected such as cites=10,writes=5"),
+    ([3, {}], "fanouts: a hop has no relations; give numbers by relation, such as cites=10,writes=5"),
     ([3, {"writes": 1}], "hop 1: (expected a number for each of 3 relations, none for .*; give 0|no single relation)"),
     ([3, {"sites": 2}], "fanouts of hop 1: no single relation 'sites'; relations: "),
     ([{"cites": 2, CITES: 3}], "relation paper:cites:paper comes twice"),
-    ([{"cites": -3}], "fanouts of cites: each entry is at least 0, or -1 for all neighbors, .* found -3"),
+    ([{"cites": -3}], "fanouts of cites: entries must be at least 0 and below .*, or -1 .*; found -3"),
 ])  # fmt: skip
 def test_fanouts_that_fit_no_relation(name, fanouts, words):
     weights = {r: np.ones(3) for r in (CITES, WRITES, BY)}

@@ -111,7 +111,7 @@ class Rows:
             if self.bytes_known:
                 raise
             raise InputError(
-                f"{error} (no features: every row counts as 1 B; say what it has with --row-bytes)"
+                f"{error} (no features: every row counts as 1 B; give the size of a row with --row-bytes)"
             ) from None
 
     def join_scores(self, graph: Graph, name: str, score: Score) -> FloatArray:

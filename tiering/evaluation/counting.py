@@ -182,5 +182,5 @@ def evaluation_memory(
     # A score is sorted before batches are sampled, twice with an ssd tier.
     sort = (56 if wide else 44) * rows.size + (8 * rows.size if types > 1 else 0)
     batch = batch_bytes(graph, options) * (2 if ssd else 1)
-    label = f"evaluate: {scores} scores and the counts of {format_count(rows.size)} rows, and a batch"
+    label = f"evaluate: {scores} scores, the counts of {format_count(rows.size)} rows and a batch"
     return EvaluationMemory(fixed + counters + max(0, sort - batch) + SLACK, batch, label)

@@ -121,15 +121,15 @@ class EpochPredictions(Described):
 
     def describe(self) -> list[Part]:
         """Return the table, the knee of each line in words, and the curves if there is anything to draw."""
-        columns = ["memory", "disk", "stored as", "read", "requests", "hits", "I/O an epoch", "±"]
-        columns += ["I/O of lists an epoch", "batches sampled together"] if self._reads_lists else []
-        columns += ["epoch"] if self.step_seconds else []
-        columns += [] if self.prices is None else ["cost"]
+        columns = ["memory", "disk", "dtype", "bytes read", "reads", "hit rate", "I/O time per epoch", "± (95 %)"]
+        columns += ["I/O time for lists per epoch", "batches sampled together"] if self._reads_lists else []
+        columns += ["epoch time"] if self.step_seconds else []
+        columns += [] if self.prices is None else ["cost per epoch"]
         rows = [self._row(epoch) for _, epochs in self.lines() for epoch in epochs]
-        table = Table("Reading of an epoch, predicted", columns, rows)
+        table = Table("Predicted reads per epoch", columns, rows)
         words = [f"{label}: {'; '.join(self._words(epochs))}" for label, epochs in self.lines()]
         figures = [f"{name}: {disk.speed} ({disk.device})" for name, disk in self.disks.items()]
-        share = f"{format_count(self.sampled)} sampled batches; an epoch has {format_count(self.batches)}"
+        share = f"sampled batches: {format_count(self.sampled)}; batches per epoch: {format_count(self.batches)}"
         plot = [Plot(_TITLE, self.draw)] if self.reads_disk else []
         return [table, *words, *self._target_lines(), *figures, share, str(self.locality), *plot]
 
@@ -159,25 +159,25 @@ class EpochPredictions(Described):
         gains = self._gains(knee, epochs[0])
         if self.step_seconds and not gains:
             steps = format_small_seconds(self.step_total)
-            yield f"{at}: epoch {time}, bound by the disk at every size that was tried; steps alone take {steps}"
+            yield f"with {at} an epoch takes {time}, training steps alone {steps}; the disk is always the bottleneck"
         elif self.step_seconds:
-            bound = "the least that was tried" if knee is epochs[0] else f"below {at} it is bound by the disk"
-            yield f"{at}: epoch {time}, bound by the steps; {bound}"
+            bound = "the smallest size compared" if knee is epochs[0] else f"below {at} the disk is the bottleneck"
+            yield f"with {at} an epoch takes {time}, the time of the training steps; {bound}"
         elif gains:
             least = f"{format_small_seconds(epochs[0].io_seconds)} with {format_bytes(epochs[0].memory)}"
-            yield f"the knee is at {at}: {time} of I/O an epoch, after {least}"
+            yield f"the knee is at {at}: {time} of I/O per epoch, compared with {least}"
         if full is not None:
             load = format_small_seconds(full.load_bytes / self.disks[full.disk].speed.bytes_per_second)
-            yield f"with {format_bytes(full.memory)} all rows lie in memory, read once at the start in about {load}"
+            yield f"with {format_bytes(full.memory)} all rows fit in memory, read at the start in about {load}"
 
     def _target_lines(self) -> Iterator[str]:
         names = [label for label, _ in self.lines()]
         for label, epoch in zip(names, self.least, strict=False):
             asked = f"{label}: an epoch of {format_small_seconds(self.target or 0)}"
             if epoch is None:
-                yield f"{asked} takes faster steps: {format_small_seconds(self.step_total)} without reading"
+                yield f"{asked} needs faster training steps: {format_small_seconds(self.step_total)} without reading"
             else:
-                read = "all rows lie in memory" if epoch.all_fit else f"{format_small_seconds(epoch.io_seconds)} of I/O"
+                read = "all rows fit in memory" if epoch.all_fit else f"{format_small_seconds(epoch.io_seconds)} of I/O"
                 yield f"{asked} takes {format_bytes(epoch.memory)}: {read}"
 
     def draw(self, figure: Any) -> None:

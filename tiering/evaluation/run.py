@@ -72,7 +72,7 @@ def evaluate(
     """
     asked = EvaluationOptions(**{name: options.pop(name) for name in options_of(EvaluationOptions) if name in options})
     if isinstance(sampling, SamplingOptions) and options:
-        raise InputError(f"{', '.join(options)}: expected inside the sampling options, since these are given")
+        raise InputError(f"{', '.join(options)}: give these inside the sampling options, which are given too")
     if ORACLE in scores:
         raise InputError(f"scores: {ORACLE!r} is the name of the true counts; give the score another name")
     workers = parse_threads(threads)

@@ -123,7 +123,7 @@ class _Chain:
             files = {file: sampled_digest(as_path(file)) for file in found.manifest.provenance["inputs"]}
             place = replace(self.shared, out=found.path)
             for file in find_new_files(place, config.source, found.manifest, config.dataset):
-                note(f"note: {file} is new, and an import reads it: the graph is made again")
+                note(f"note: {file} is new and belongs to the dataset: importing the graph again")
                 files[file] = ""
             made = found.manifest.changes["format"]
             return {"options": import_options(config.source, made, **config.dataset), "inputs": files}
@@ -186,7 +186,7 @@ class _Chain:
             return found or shape
         place = f"[{len(self.report) + 1}/{len(FOLDERS)}] {name}"
         if found is None:
-            note(f"{place}: making {target}")
+            note(f"{place}: writing {target}")
         artifact = found or make(**again)
         seconds = time.perf_counter() - begun
         if found is None:
@@ -198,7 +198,7 @@ class _Chain:
                 for topic, words in describe_import(artifact.summary(), manifest.provenance["inputs"]).items():
                     note(f"{topic}: {words}")
         else:
-            note(f"{place}: {target} was there")
+            note(f"{place}: up to date, kept {target}")
             print_defects(artifact)
         kept.append(str(target))
         self.report.append({"stage": name, "done": found is None, "seconds": round(seconds, 3), "path": str(target)})

@@ -93,11 +93,11 @@ def import_graph(
         checksum is recorded of each block of 64 MiB of feature files, else of 64 samples of 64 KiB.
     """
     if out is None:
-        raise InputError("out: expected the directory of the graph to write, found none; name it")
+        raise InputError("out: the output directory is missing; name the directory of the graph to write")
     run, given = StageRun.split(out, options)
     tables = table_files(given)
     if source is None and not tables:
-        raise InputError("source: expected a dataset, or tables of edges (--relation), found none; name it")
+        raise InputError("source: the dataset is missing; give a dataset, or tables of edges (--relation)")
     source = tables[0] if source is None else source
     run.check_output([source, tables], around=scratch_of(given))
     if run.dry_run:
@@ -124,7 +124,7 @@ def import_graph(
         )  # fmt: skip
     if edge_ids is None and recorded["edge_ids"]:
         size = format_bytes(8 * built.num_edges())
-        note(f"note: each edge keeps its position in the source, {size} in all; --no-edge-ids leaves them out")
+        note(f"note: each edge keeps its position in the source, {size} in all; --no-edge-ids saves this space")
     for warning in built.manifest.body["changes"].get("warnings", []):
         note(f"note: {warning}")
     return built
@@ -363,11 +363,11 @@ def export_layout(
         place = getattr(artifact, "path", artifact)
         raise InputError(f"{place}: expected a layout, a graph or embeddings to export, found {kind}")
     if run.cluster is not None:
-        raise InputError("cluster: an export is not cut into tasks; leave it out")
+        raise InputError("cluster: an export does not run as tasks; omit `cluster`")
     run.check_output([artifact])
     if isinstance(artifact, Embeddings):
         if run.dry_run or stored:
-            raise InputError("dry run, stored: not for embeddings; leave them out")
+            raise InputError("dry run, stored: have no effect on embeddings; omit them")
         if run.verify:
             artifact.verify_reads()
         return export_embeddings(
@@ -398,7 +398,7 @@ def _dry_run(command: Callable[P, Any]) -> Callable[P, Estimate]:
         return Estimate((command(*args, **options, dry_run=True)[0],))  # type: ignore[arg-type]
 
     estimate.__name__ = f"estimate_{command.__name__.partition('_')[0]}"
-    estimate.__doc__ = f"Estimate what `{command.__name__}` would take; nothing is written."
+    estimate.__doc__ = f"Estimate the time, memory and disk space of `{command.__name__}`; nothing is written."
     return estimate
 
 

@@ -111,7 +111,7 @@ def find_new_files(run: StageRun, source: Pathlike, made: Manifest, options: Map
         with open_source(run, source, name, given, in_place=True, edge_ids=options.get("edge_ids")) as dataset:
             return sorted({str(file) for file in dataset.files} - read)
     except TieringError as error:
-        note(f"note: {source}: cannot be read with the files that came since its import, which is kept: {error}")
+        note(f"note: {source}: new files make the dataset unreadable; the imported graph is kept: {error}")
         return []
 
 

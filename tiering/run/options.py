@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tiering.run.grid import Grid
 
 EXECUTORS = ("local", "ray")
-_PANEL = "Many workers, the same bytes"
+_PANEL = "Distributed execution"
 
 
 @dataclass(frozen=True)

@@ -54,8 +54,8 @@ def hop_synchronous(graph: Graph, request: ScoreRequest, memory: int, grid: Grid
         sampler = "batches of subgraphs"
     if sampler not in _RULES:
         note(
-            f"note: each task reads the whole adjacency and takes up to {format_bytes(memory)}, more than its "
-            f"{format_bytes(grid.task_memory)}: {sampler} cannot be sampled by ranges of lists"
+            f"note: each task reads the whole adjacency and needs up to {format_bytes(memory)}, more than its "
+            f"{format_bytes(grid.task_memory)}: {sampler} cannot sample ranges of lists"
         )
     return sampler in _RULES
 
@@ -85,7 +85,7 @@ def _check_weights(graph: Graph) -> None:
         if edges and not any((weights[at : at + _CHUNK] > 0).any() for at in range(0, edges, _CHUNK)):
             raise InputError(
                 f"{graph.path}: weights of relation {relation_key(relation)}: all {edges} are 0, so no edge can be "
-                "drawn; correct the weights and import again, or use another sampler"
+                "sampled; correct the weights and import again, or use another sampler"
             )
 
 
