@@ -60,7 +60,7 @@ def test_own_scores_rank_the_nodes_and_fill_the_tiers(tiering_cli, graph, tmp_pa
         assert opened.features().placement()["gpu"]["rows"] == NODES // 4
 
     refused = tiering_cli(*layout, "--force", "--adjacency-cache", "auto", "--scores", tmp_path / "scores")
-    refused.refused("given says nothing about reads of adjacency lists", "hybrid --fanouts")
+    refused.refused("given does not predict reads of adjacency lists", "hybrid --fanouts")
 
 
 def test_python_takes_arrays_lists_paths_and_mappings(graph, tmp_path):

@@ -309,9 +309,9 @@ def test_requests_that_make_no_sense(kit, build):
         ("say which type", InputError, lambda: sampler.sample_from_nodes(NodeSamplerInput(None, torch.arange(3)))),
         ("input nodes: entry 0 is 200", InputError,
          lambda: sampler.sample_from_nodes(NodeSamplerInput(None, torch.tensor([200]), None, "paper"))),
-        ("seed_time: expected with time", InputError,
+        ("seed_time: has no effect without time", InputError,
          lambda: sampler.sample_from_nodes(NodeSamplerInput(None, torch.arange(3), torch.arange(3), "paper"))),
-        ("link_time: expected with time", InputError, lambda: sampler.sample_from_edges(
+        ("link_time: needs time", InputError, lambda: sampler.sample_from_edges(
             EdgeSamplerInput(None, *pairs, time=torch.arange(2), input_type=WRITES))),
         ("triplets have no labels", InputError, lambda: sampler.sample_from_edges(
             EdgeSamplerInput(None, *pairs, label=torch.ones(2), input_type=WRITES), NegativeSampling("triplet"))),

@@ -109,8 +109,8 @@ def test_blocks_of_induced_batches_are_one(layouts):
 
 @pytest.mark.parametrize(("error", "message", "options"), [
     (MissingError, "expected times other, found when", {"time": "other"}),
-    (InputError, "seed_time of type 'node': these nodes have no times of their own", {"time": "when"}),
-    (InputError, "seed_time: expected with time", {"seed_time": np.zeros(150)}),
+    (InputError, "seed_time of type 'node': these nodes have no times", {"time": "when"}),
+    (InputError, "seed_time: has no effect without time", {"seed_time": np.zeros(150)}),
     (InputError, "expected one for each of 150 seeds", {"time": "when", "seed_time": [1, 2]}),
     (InputError, "entry 3 is nan", {"time": "when", "seed_time": np.where(np.arange(150) == 3, np.nan, 1)}),
 ])  # fmt: skip
@@ -195,10 +195,10 @@ def test_epochs_in_pieces_are_whole_epochs(layouts, links):
 
 def test_links_in_time_without_reason(layouts):
     for words in ({"time": "when"}, {"link_time": np.zeros(3)}):
-        with pytest.raises(InputError, match="link_time: expected with time, and time with link_time"):
+        with pytest.raises(InputError, match="link_time: needs time, and time needs link_time"):
             layouts["node"].link_loader(links=links_of(3), **words)
     words = {"links": links_of(2), "negatives": 1.0, "time": "when", "link_time": np.array([0.5, -1.0])}
-    with pytest.raises(InputError, match=r"negative 1 of the batch, at time -1\.0, no node"):
+    with pytest.raises(InputError, match=r"negative 1 of the batch, because none exists at time -1\.0"):
         layouts["node"].link_loader(**words, batch_size=2, shuffle=False)
 
 

@@ -90,7 +90,7 @@ def read_access_costs(path: str | os.PathLike[str]) -> AccessCosts:
     """
     file, where = Path(path), f"access costs: {path}"
     if not file.is_file():
-        raise MissingError(f"{where}: no such file; leave --access-costs out for assumed figures")
+        raise MissingError(f"{where}: no such file; omit --access-costs to use assumed costs")
     try:
         document = json.loads(file.read_text())
     except (ValueError, RecursionError) as error:
@@ -116,7 +116,7 @@ def _check_fields(document: Any, required: Collection[str], optional: Collection
     missing, unknown = [n for n in required if n not in document], sorted({*document} - {*required} - {*optional})
     if missing or unknown:
         wrong = f"no {', '.join(missing)}" if missing else f"unknown {', '.join(unknown)}"
-        raise InputError(f"{where}: expected {', '.join(required)}, found {wrong}; the form is {_FORM}")
+        raise InputError(f"{where}: expected {', '.join(required)}, found {wrong}; the expected form is {_FORM}")
 
 
 def _at_most_one(value: Any, where: str) -> float:

@@ -293,7 +293,7 @@ class Sampler:
         """
         if self.times is None:
             if seed_time is not None:
-                raise InputError("seed_time: expected with time, the name of the times that it is compared with")
+                raise InputError("seed_time: has no effect without time; give time, the name of the times in the graph")
             return {}
         if seed_time is not None and not isinstance(seed_time, Mapping):
             types = [t for t, ids in seeds.items() if ids.size] or self.node_types
@@ -308,7 +308,7 @@ class Sampler:
         if self.times is None and times is None:
             return None
         if self.times is None or times is None:
-            raise InputError("link_time: expected with time, and time with link_time: one number for each link")
+            raise InputError("link_time: needs time, and time needs link_time: one number for each link")
         return self.times.exact(times, "link_time", count)
 
     def sample_nodes(
@@ -428,8 +428,8 @@ class Sampler:
         if not isinstance(ids, Mapping):
             if len(self.node_types) != 1:
                 raise InputError(
-                    f"{what}: the graph has several node types; expected a mapping from node type to ids, "
-                    f"types: {', '.join(self.node_types)}"
+                    f"{what}: the graph has several node types; give a mapping from node type to ids, types: "
+                    f"{', '.join(self.node_types)}"
                 )
             ids = {self.node_types[0]: ids}
         self._check_types(ids, what)

@@ -168,8 +168,8 @@ class NegativeDraws:
             total = np.append(0.0, sums)[np.searchsorted(times, time, side="right")]
             if (none := np.flatnonzero(total == 0)).size:
                 raise InputError(
-                    f"negatives: for the link of negative {none[0]} of the batch, at time {time[none[0]]}, no node "
-                    "exists that may be drawn; leave such links out"
+                    f"negatives: no node can be sampled for negative {none[0]} of the batch, because none exists at "
+                    f"time {time[none[0]]}; remove such links"
                 )
             last = np.searchsorted(sums, total)
             ids = order[np.minimum(np.searchsorted(sums, uniform * total, side="right"), last)]
@@ -304,5 +304,5 @@ def _running_sums(weight: npt.NDArray[Any] | None, count: int, what: str) -> npt
     if weights.shape != (count,):
         raise InputError(f"negatives: {what}: expected one weight for each of {count} nodes, found {weights.shape}")
     if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.sum() > 0):
-        raise InputError(f"negatives: {what}: expected weights of 0 or more, finite and not all 0")
+        raise InputError(f"negatives: {what}: expected finite weights of 0 or more, at least one above 0")
     return np.cumsum(weights)

@@ -78,6 +78,6 @@ def read_at_random(sampler: Sampler, needed: int, room: int) -> None:
         if (mapped := mapped_file(array)) is not None:
             mapped._mmap.madvise(mmap.MADV_RANDOM)  # type: ignore[attr-defined]
     note(
-        f"note: neighbor lists take {format_bytes(needed)}, and memory has room for {format_bytes(room)}: they are "
-        "read at random from disk. Samplers uniform, replacement and weighted read them in order."
+        f"note: the adjacency lists need {format_bytes(needed)}, memory has room for {format_bytes(room)}: they are "
+        "read at random from disk. Samplers uniform, replacement and weighted would read them in order."
     )

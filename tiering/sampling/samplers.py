@@ -168,7 +168,7 @@ class RandomWalkSampler(Sampler):
         self.metapaths = _resolve_metapaths(relations, metapaths, self.walk_length)
         groups = [(path[-1][0], "/".join(name for _, name, _ in path), path[0][2]) for path in self.metapaths]
         if twice := [":".join(group) for i, group in enumerate(groups) if group in groups[:i]]:
-            raise InputError(f"metapaths: {twice[0]} comes twice")
+            raise InputError(f"metapaths: {twice[0]} is given twice")
         place = {r: i for i, r in enumerate(relations)}
         super().__init__(
             graph,
@@ -182,7 +182,7 @@ class RandomWalkSampler(Sampler):
 
     def check_positions(self) -> None:
         """Refuse positions: edges of walks have none in ``indices``."""
-        raise InputError("positions: an edge of a random walk joins the walk's ends and has no place in `indices`")
+        raise InputError("positions: an edge of a random walk joins the walk's ends: it has no position in `indices`")
 
 
 def _count(value: int, what: str) -> int:
@@ -203,7 +203,7 @@ def _resolve_metapaths(
             raise InputError(f"metapaths: no relation joins nodes of one type; give metapaths of these: {known}")
         return within
     if not _is_list(metapaths) or not all(_is_list(path) for path in metapaths):
-        raise InputError(f"metapaths: expected a list of lists of relations, none of them empty, found {metapaths!r}")
+        raise InputError(f"metapaths: expected a list of non-empty lists of relations, found {metapaths!r}")
     paths = []
     for number, given in enumerate(metapaths):
         what = f"metapath {number}"
@@ -211,13 +211,13 @@ def _resolve_metapaths(
         for first, then in itertools.pairwise(path):
             if first[0] != then[2]:
                 raise InputError(
-                    f"{what}: walks go against the edges; {':'.join(first)} leads to {first[0]!r}, "
-                    f"but {':'.join(then)} starts from {then[2]!r}"
+                    f"{what}: walks go against the edges; {':'.join(first)} leads to {first[0]!r}, but "
+                    f"{':'.join(then)} starts from {then[2]!r}"
                 )
         if walk_length > 1 and path[-1][0] != path[0][2]:
             raise InputError(
-                f"{what}: starts from {path[0][2]!r} and ends at {path[-1][0]!r}; walks of {walk_length} steps "
-                "need the same type at both ends, or give walk_length 1"
+                f"{what}: starts from {path[0][2]!r} and ends at {path[-1][0]!r}; walks of {walk_length} steps need "
+                "the same type at both ends; give such a path, or walk_length 1"
             )
         paths.append(path)
     return paths
@@ -236,7 +236,7 @@ def make_sampler(graph: SampledGraph, options: SamplingOptions) -> Sampler:
         for hop, numbers in enumerate(resolve_fanouts(graph.relations, fanouts)):
             if bad := [number for number in numbers if number not in (-1, 0)]:
                 raise InputError(
-                    f"fanouts of hop {hop}: sampler 'full' takes all neighbors, expected -1 (or 0 to skip a "
+                    f"fanouts of hop {hop}: sampler 'full' uses all neighbors: expected -1 (or 0 to skip a "
                     f"relation), found {bad[0]}; for two hops write -1,-1"
                 )
     rule = cast(DrawRule, "uniform" if name == "full" else name)
