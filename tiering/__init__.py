@@ -67,7 +67,7 @@ _OTHERS = {
 
 
 def __getattr__(name: str) -> Any:
-    """Load the public functions when the first is asked for: ``import tiering`` alone takes no time."""
+    """Load the public functions when the first is requested: ``import tiering`` alone takes no time."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if "_" in name:  # a command
@@ -80,7 +80,7 @@ def __getattr__(name: str) -> Any:
 def open(path: str | os.PathLike[str]) -> Any:
     """Open the artifact at `path`: a `Graph`, `Features`, `Scores`, `Order`, `TieredLayout` or `TieredEmbeddings`.
 
-    Layouts and embeddings come ready to read; torch is imported only when tensors are asked for. Raises `MissingError`
+    Layouts and embeddings come ready to read; torch is imported only when tensors are requested. Raises `MissingError`
     if there is nothing at `path`, `FormatError` if it is damaged or of a version this package cannot read.
     """
     from tiering.memory import require_floor

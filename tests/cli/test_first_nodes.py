@@ -52,7 +52,7 @@ def test_nodes_put_first_lie_in_the_fastest_tiers(tiering_cli, scored, tmp_path)
     assert reordered.order.first() == 5
     np.testing.assert_array_equal(reordered.order.score(), values[reordered.new_to_old()])
     assert list(reordered.manifest.provenance["inputs"]) == ["first of node", "graph", "scores"]
-    assert "put first" in tiering_cli("info", tmp_path / "reordered/order").ok().out
+    assert "pinned nodes" in tiering_cli("info", tmp_path / "reordered/order").ok().out
 
     sizes = ("--gpu", 3 * 24, "--cpu", "10%", "--ssd", tmp_path / "ssd")
     layout = tiering_cli("layout", tmp_path / "reordered", *sizes, "--out", tmp_path / "layout").ok()

@@ -104,7 +104,7 @@ def test_a_page_begins_with_a_summary(page: Page, chain: Path, documents: dict[s
     assert f"serves {100 * best:.1f} % of reads" in summary["Hit rate"]
     assert summary["Predicted epoch"].startswith("layout (float32, nvme-gen3): ")
     last = json.loads(documents["trace"].read_text())["epochs"][1]
-    assert f"limited by {last['bound_by']}" in summary["Measured epoch"]
+    assert f"bound by {last['bound_by']}" in summary["Measured epoch"]
     tables = re.findall(r"<table>(.*?)</table>", page.html, re.DOTALL)
     unnamed = [table for table in tables if "<caption" not in table]
     assert len(tables) > 12 and len(unnamed) == 2  # the summary, and the machine, which its heading names
@@ -157,7 +157,7 @@ def test_figures_show_the_numbers_of_their_sources(page: Page, chain: Path, docu
     assert planned["all_fit"] and marked is not None  # the least memory that holds all rows, less those on SSD
     assert planned["memory"] - tiers["ssd"]["bytes"] == pytest.approx(float(marked[1]) * 2**20, rel=1 / 64)
     last = json.loads(documents["trace"].read_text())["epochs"][1]
-    assert any(title.endswith(f"limited by {last['bound_by']}") for title in figures if title.startswith("Epoch 1"))
+    assert any(title.endswith(f"bound by {last['bound_by']}") for title in figures if title.startswith("Epoch 1"))
 
 
 @pytest.mark.parametrize("differences", [False, True])

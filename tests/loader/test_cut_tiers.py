@@ -166,7 +166,7 @@ def test_rows_that_leave_the_disk_are_verified(graph):
             file.seek(at)
             file.write(b"damage")
         layout.features(verify=True, cpu="20%").close()
-        with pytest.raises(FormatError, match="is damaged: its content is not what its checksum says"):
+        with pytest.raises(FormatError, match="is damaged: its content does not match its checksum"):
             layout.features(verify=True, cpu="90%")
 
 

@@ -117,7 +117,7 @@ class Bootstrap:
         """Return the intervals of ``parts.sum(0) / wholes.sum()``: float64, shape (k, 2); 0 where nothing was read.
 
         `parts`, shape (groups, k), and `wholes`, shape (groups,), are whole numbers, whose sums are exact below 2^53.
-        With `mix`, shape (m, k), the intervals are those of these m sums of the k ratios.
+        With `mix`, shape (m, k), the intervals are for these m sums of the k ratios.
         """
         if self._weights is None:
             return None

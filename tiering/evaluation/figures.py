@@ -1,4 +1,4 @@
-"""The figures of an evaluation: those of the Data Tiering paper (Min et al., KDD'22), hit rates.
+"""The figures of an evaluation: the figures of the Data Tiering paper (Min et al., KDD'22), hit rates.
 
 Cumulative accesses over the nodes in the order of a score: one panel per way of sampling (figure 7), and one per score
 with a line per depth (figure 9).

@@ -43,7 +43,7 @@ class Locality:
 def measure_locality(epochs: ReferenceEpochs) -> Locality:
     """Sample the first of some epochs, with up to `SEEDS` of the training nodes, then with as many random nodes.
 
-    Random nodes are drawn by the seed of the options, and take the times of the training nodes. Memory: a byte for each
+    Random nodes depend on the seed of the options, and take the times of the training nodes. Memory: a byte for each
     node of the graph. Cost: sampling of twice as many training nodes.
     """
     graph, rng = epochs.sampler.graph, np.random.default_rng(epochs.options.seed)

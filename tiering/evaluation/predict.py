@@ -74,13 +74,13 @@ def predict(
     Parameters
     ----------
     graph
-        A reordered graph, whose order is that of the rows on SSD; or another one with `scores`.
+        A reordered graph, whose order is the order of the rows on SSD; or another one with `scores`.
     scores
         An artifact, or one vector per node type, in original ids, by which rows would be ordered.
     train
         Training nodes, where the graph's own split is not meant.
     seed_time
-        With `time`: the time of each training node, as of `tiering.evaluation.run.evaluate`.
+        With `time`: the time of each training node, as in `tiering.evaluation.run.evaluate`.
     row_bytes
         Bytes of a row of types without features: see `competing_rows`. They count as float32.
     memory
@@ -235,7 +235,7 @@ def _batch_rows(
 
 @dataclass(frozen=True)
 class BatchSample:
-    """Sampled batches: `RUNS` runs of `length` consecutive ones; the first begins with those of the loader's trial."""
+    """Sampled batches: `RUNS` runs of `length` consecutive ones; the first begins with the loader's trial batches."""
 
     length: int
     trial: int  # batches of the loader's trial, unless it has enough before

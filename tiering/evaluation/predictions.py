@@ -79,7 +79,7 @@ class EpochPredictions(Described):
         return self.batches * (self.step_seconds or 0.0)
 
     def epoch_seconds(self, epoch: PredictedEpoch) -> float:
-        """Return the time of an epoch: that of reading or of training, whichever is longer, because they overlap."""
+        """Return the time of an epoch: reading or training, whichever takes longer, because they overlap."""
         return max(epoch.io_seconds, self.step_total)
 
     def epoch_cost(self, epoch: PredictedEpoch) -> float:

@@ -48,7 +48,7 @@ class Evaluation(Rates, Described):
     `shares` are capacities as fractions of `num_bytes`; `types` the competing node types. `parameters`: sampling
     options, epochs counted, training nodes per type. At each of `curve_bytes`, capacities that ascend from 0 to
     `num_bytes`: by score hit rate, rows that fit, and for `bands` of scores that have intervals these, shape
-    (capacities, 2). `tiers` are there where they were asked for.
+    (capacities, 2). `tiers` is ``None`` unless requested.
     """
 
     shares: list[float]

@@ -77,4 +77,4 @@ class Order(Artifact):
 
     def _describe_content(self, summary: Mapping[str, Any]) -> list[Part]:
         rows = [(t, format_count(e["nodes"]), format_count(e["first"])) for t, e in summary["node_types"].items()]
-        return [Table("Order, hottest first", ("type", "nodes", "put first"), rows)]
+        return [Table("Order, hottest first", ("type", "nodes", "pinned nodes"), rows)]

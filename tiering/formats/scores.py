@@ -139,7 +139,7 @@ def _spread_table(title: str, what: str, entries: Mapping[str, Any]) -> Table:
         (name, format_count(e["nodes"]), *(_number(e[key]) for key in ("sum", "min", "max")), format_count(e["zeros"]))
         for name, e in entries.items()
     ]
-    return Table(title, (what, "nodes", "sum", "least", "greatest", "zeros"), rows)
+    return Table(title, (what, "nodes", "sum", "minimum", "maximum", "zeros"), rows)
 
 
 def _number(value: float | None) -> str:

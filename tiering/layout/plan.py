@@ -253,7 +253,7 @@ def _plan(tables: Mapping[str, FeatureTable | EncodedTable], ranges: Any, option
 
 
 def _place_rows(source: LayoutInput, capacities: Capacities, options: LayoutOptions) -> LayoutPlan:
-    """Place every table by `plan_tiers`; `capacities` are those of rows: the gpu tier without adjacency lists."""
+    """Place every table by `plan_tiers`; `capacities` are for rows: the gpu tier without adjacency lists."""
     own = capacities.cpu is not None and capacities.cpu.text != "auto"
     if not source.tables and (capacities.gpu or capacities.peer or capacities.ssd or own):
         raise InputError(

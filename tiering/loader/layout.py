@@ -50,7 +50,7 @@ class TieredLayout(ForFrameworks, Described, AbstractContextManager["TieredLayou
         split, node_type, seeds, seed_ids, seed_time, shuffle, drop_last, rank, world_size
             Seeds, their times, their order: a split, or other nodes, as ``seeds=["Q42"], seed_ids="name"``; see
             `tiering.loader.options.SeedOptions`. ``None``: all nodes; with ``shuffle=False`` in the order of their
-            ranks, which `pyg_loader` and `dgl_loader` replace by that of the source.
+            ranks, which `pyg_loader` and `dgl_loader` replace by the source's.
         fanouts
             Neighbors per hop, the seeds' own hop first, in forms of `tiering.text.units.parse_fanouts`. ``pinsage``:
             how many of the most visited nodes; ``ladies``: nodes per layer.
@@ -96,18 +96,18 @@ class TieredLayout(ForFrameworks, Described, AbstractContextManager["TieredLayou
         Parameters
         ----------
         relation
-            Relation of the links; may be left out where there is one.
+            Relation of the links; may be omitted where there is one.
         links
             Ids (ranks) of shape (2, links), sources above destinations; by default all edges of the relation in the
             order of its ``indices`` (8 bytes of memory per edge, for their order in an epoch).
         negatives
-            Negative pairs to draw in addition: `tiering.sampling.Negatives`, its mode, an amount of mode ``binary`` for
+            Negative pairs to sample too: `tiering.sampling.Negatives`, its mode, an amount of mode ``binary`` for
             each link, or a mapping of its arguments. With times of nodes, nodes that exist at the link's time.
         link_time
             With `time`: the time of each link, which both of its ends, and its negative pairs, are sampled at. A link
             that is an edge of that very time is seen; one less hides it.
         fanouts, features, shuffle, drop_last, ...
-            As of `loader`; ``batch_size`` is in links. There is no split, and batches have no `Batch.y`.
+            The same as in `loader`; ``batch_size`` is in links. There is no split, and batches have no `Batch.y`.
         """
         if refused := [name for name in ("split", "node_type", "seeds", "seed_ids") if name in options]:
             raise TypeError(f"link_loader() got an unexpected keyword argument {refused[0]!r}")
@@ -130,8 +130,8 @@ class TieredLayout(ForFrameworks, Described, AbstractContextManager["TieredLayou
         memory
             Memory that this process may hold, messages and outputs of the functions too: ``8GiB``, ``50%``, ``auto``.
         dtype
-            Dtype of the tables: ``float32``, ``float16`` or ``bfloat16``, or torch's; by default that of the functions'
-            results. A finite number that it cannot hold is refused.
+            Dtype of the tables: ``float32``, ``float16`` or ``bfloat16``, or torch's; by default the dtype of the
+            functions' results. A finite number that it cannot represent is refused.
         nodes
             Nodes to make embeddings of: original ids, a mask over them, or (type, ids). ``None``: all. Each layer makes
             what the next one needs.
@@ -145,7 +145,7 @@ class TieredLayout(ForFrameworks, Described, AbstractContextManager["TieredLayou
         device
             Where blocks and functions are: ``cpu``, ``cuda``.
         force
-            Whether to replace what is there, and to begin anew what an unfinished run has left.
+            Whether to replace an existing output, and to start over where a run was left unfinished.
         dry_run
             Whether to return the estimate of memory, reads and disk by layer (`tiering.run.plan.Estimate`) instead.
         resume
@@ -160,7 +160,7 @@ class TieredLayout(ForFrameworks, Described, AbstractContextManager["TieredLayou
         InputError, ExistsError, BudgetError, ModelError, StorageError
             If a module is in training mode, or an unfinished run had other functions, parameters, torch, options; `out`
             is there; the memory does not suffice for a block; a function fails or returns other rows, or NaN; the disk
-            has no room for two tables. A run that was stopped goes on from its last finished block.
+            has no room for two tables. A stopped run resumes after its last finished block.
 
         Notes
         -----

@@ -1,4 +1,4 @@
-"""A whole chain from one file: run, going on where an earlier run stopped, or planned before anything exists."""
+"""A whole chain from one file: run, resumed where an earlier run stopped, or planned before anything exists."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def run_config(path: str | os.PathLike[str], **options: Unpack[StageKeywords]) -
     """Run the chain dataset -> graph -> scores -> reordered graph -> layout that a TOML file describes.
 
     A stage is skipped if its output is valid and records the same options and inputs as would be used now; one that was
-    stopped goes on from what it has finished.
+    stopped resumes after the stages that it finished.
 
     Parameters
     ----------

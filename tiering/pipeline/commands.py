@@ -193,7 +193,7 @@ def evaluate_scores(
     ----------
     graph
         Opened or by path, reordered or not; or a layout. The result of a layout has its order as the score ``layout``,
-        and by default its tiers; ids in `train` are those of the source.
+        and by default its tiers; ids in `train` are the source's ids.
     scores
         Scores of the graph; the oracle, which knows the reads, is always there.
     fanouts

@@ -102,7 +102,7 @@ class CopiedFile:
         return self.digest.startswith(PREFIX)
 
     def check(self, digests: bytes, samples: str = "") -> None:
-        """Raise `FormatError` if the digests of all blocks, or the sampled digest, are not those of the manifest."""
+        """Raise `FormatError` if the digests of all blocks, or the sampled digest, differ from the manifest's."""
         found = combine_digests(digests) if self.whole else samples
         if found != self.digest:
             raise FormatError(f"{self.path}: expected checksum {self.digest}, found {found}; restore the file")
@@ -406,8 +406,8 @@ def copy(
         Directories for the stripe files of a layout, one for each SSD of this machine; their number may differ from the
         layout's. By default they lie in the copy, in ``ssd``.
     features
-        Copy the feature tables that a graph refers to, too; by default all but those of a layout's graph, whose rows
-        the layout holds.
+        Copy the feature tables that a graph refers to, too; by default all except the tables of a layout's graph,
+        whose rows the layout has.
     verify
         ``sizes``: what is read is compared with its checksums, and the sizes of what was stored; ``full``: all that was
         written is read once more and compared as well.

@@ -36,7 +36,7 @@ def headline(artifacts: Sequence[Artifact], documents: Sequence[tuple[str, Docum
             changes.append(change)
         elif kind == "epochs":
             last = document["epochs"][-1]
-            time = f"{format_small_seconds(last['wall'])} without a model, limited by {last['bound_by']}"
+            time = f"{format_small_seconds(last['wall'])} without a model, bound by {last['bound_by']}"
             lines["Measured epoch"] = f"{time}; {100 * (1 - last['hit_rates']['read']):.1f} % of rows from memory"
             changes.append(_CURES.get(last["bound_by"], ""))
         elif kind == "findings":

@@ -231,7 +231,7 @@ def _epochs(document: Mapping[str, Any], _: Artifacts) -> Iterator[Part]:
         spent = {stage: stats.seconds[stage] for stage in ("training", "setup")}
         spent |= {f"waiting for {stage}": seconds for stage, seconds in stats.waited.items() if seconds}
         words = {stage: f"{format_small_seconds(own)}, {format_share(own, stats.wall)}" for stage, own in spent.items()}
-        title = f"Epoch {epoch['epoch']}: {format_small_seconds(stats.wall)}, limited by {stats.bound_by}"
+        title = f"Epoch {epoch['epoch']}: {format_small_seconds(stats.wall)}, bound by {stats.bound_by}"
         yield Figure(title, draw_bar({stage: (own, words[stage]) for stage, own in spent.items()}))
         for part in stats.describe():
             yield replace(part, title=f"Epoch {epoch['epoch']}: {part.title}") if isinstance(part, Table) else part

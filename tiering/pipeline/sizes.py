@@ -39,7 +39,7 @@ class BatchSize:
     def of(cls, graph: SizedGraph, how: SamplingOptions, row_bytes: Mapping[str, int]) -> BatchSize:
         """Sample a batch from nodes spread over the largest type with features; bounds of a graph to come.
 
-        `row_bytes`: bytes of a row by type. Times are left out: without them a batch is as large or larger.
+        `row_bytes`: bytes of a row by type. Times are omitted: without them a batch is as large or larger.
         """
         how = replace(how, time=None, time_window=None)
         largest = max(row_bytes, key=lambda t: (graph.num_nodes(t), t))

@@ -33,7 +33,7 @@ PARSED = ("edgelist", "mtx", "npz", "parquet", "tables", "dgl")
 
 
 def table_files(options: Mapping[str, Any]) -> list[Any]:
-    """Return the files, existing ones of patterns, and streams of tables that options name; those of edges first."""
+    """Return the files, existing ones of patterns, and streams of tables that options name; edges first."""
     from tiering.datasets.options import ImportOptions
 
     parsed = ImportOptions.parse({name: options.get(name) for name in ("relation", "relations", "nodes")})
@@ -116,7 +116,7 @@ def find_new_files(run: StageRun, source: Pathlike, made: Manifest, options: Map
 
 
 def _data_files(path: Path) -> Iterator[Path]:
-    """Yield the files under a directory, without hidden ones and those of artifacts."""
+    """Yield the files under a directory, without hidden files and files of artifacts."""
     if isinstance(path, RemotePath):
         yield from filter(RemotePath.is_file, path.rglob("[!.]*"))
     for folder, folders, files in os.walk(path):

@@ -20,7 +20,7 @@ SMALL = 20 << 20
 DISK_RATE = 1e9  # bytes per second of a disk: an order of magnitude, not measured
 EDGE_SECONDS = 10e-9  # seconds in which a thread takes an edge once: an order of magnitude, not measured
 _DISK = ("disk_read", "disk_written", "disk_scratch", "disk_left")
-_COLUMNS = ("step", "how", "peak memory", "read", "written", "scratch", "left")
+_COLUMNS = ("step", "method", "peak memory", "bytes read", "bytes written", "scratch", "left on disk")
 
 
 def base_memory(budget: Budget) -> int:

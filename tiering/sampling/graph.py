@@ -101,7 +101,7 @@ def _hop_fanouts(relations: Sequence[Relation], fanouts: Mapping[str, int], what
 
 
 def match_relation(relations: Sequence[Relation], key: Any, what: str) -> Relation:
-    """Return the relation that `key` names, as of `tiering.artifacts.manifest.named_relations`; `what` holds it."""
+    """Return the relation that `key` names, as in `tiering.artifacts.manifest.named_relations`; `what` holds it."""
     named = named_relations(relations, key)
     if len(named) != 1:
         known = ", ".join(":".join(r) for r in relations)

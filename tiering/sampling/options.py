@@ -95,7 +95,7 @@ class Subgraphs:
 
 @dataclass(frozen=True)
 class SamplingOptions(Subgraphs):
-    """A sampler and the batches it is asked for; `InputError` where an option does not fit."""
+    """Options of a sampler and its batches; `InputError` where two options contradict each other."""
 
     fanouts: Sequence[Fanout] = option(
         MISSING, "Neighbors per hop, the seeds' own hop first; -1: all. Per relation: "

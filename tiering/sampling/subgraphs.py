@@ -85,10 +85,10 @@ def both_ways(relations: Sequence[Relation], hops: Sequence[Mapping[Relation, Ed
     """Return edges and their mirrors by relation as PyG's ``to_bidirectional``: each pair once, by destination, source.
 
     Edges are sources, destinations and positions or ``None``. With one relation within one type, the position of a
-    pair is that of its first own edge, else of its first mirrored one. With several, positions are ``None``, and a
-    relation is joined with the mirrored edges of its reverse: ``rev_`` and its name, which becomes its mirror; without
-    one itself, if it is within a type, else the only relation of the opposite types; else, and if its own name begins
-    with ``rev_``, it stays as it is. Cost: a sort of the edges.
+    pair is the position of its first own edge, else of its first mirrored one. With several, positions are ``None``,
+    and a relation is joined with the mirrored edges of its reverse: ``rev_`` and its name, which becomes its mirror;
+    without one itself, if it is within a type, else the only relation of the opposite types; else, and if its own name
+    begins with ``rev_``, it stays as it is. Cost: a sort of the edges.
     """
     drawn = {r: tuple(_concatenated([hop[r][i] for hop in hops]) for i in range(3)) for r in relations}
     if len(relations) == 1 and relations[0][0] == relations[0][2]:

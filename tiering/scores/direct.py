@@ -106,7 +106,7 @@ def count_lists(context: TaskContext) -> None:
 
 
 def read_user_scores(graph: SizedGraph, values: UserValues) -> tuple[dict[str, UserArray], list[str]]:
-    """Return arrays of scores by node type, lengths checked, and notes; types without features may be left out."""
+    """Return arrays of scores by node type, lengths checked, and notes; types without features may be omitted."""
     arrays = read_user_arrays(graph, values, "one score per node", OPTION, "iuf")
     for node_type, array in arrays.items():
         if array.values.size != graph.num_nodes(node_type):

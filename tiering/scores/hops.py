@@ -1,7 +1,7 @@
 """Accesses counted in sampled epochs, hop by hop, where the adjacency does not fit a task: each has a range of lists.
 
 A random number is a function of (seed, epoch, batch, hop, relation, node): where each node draws from its own list, who
-draws does not matter, and the counts are those of one process. A pair is a node of a batch in one number: the batch,
+draws does not matter, and counts are as in one process. A pair is a node of a batch in one number: the batch,
 counted in its wave, above `_NODE_BITS` bits of the node, counted in its range. A wave of batches fills half of a task's
 memory: for a batch 128 bytes for each node that it may find, and 48 for each edge that it may draw.
 """

@@ -26,7 +26,7 @@ _RANK, _COUNT = "Reverse PageRank: rpr, wrpr", "Sampled epochs: presample, hybri
 
 @dataclass(frozen=True)
 class ScoreOptions:
-    """Options of the score methods, in addition to those of `SAMPLING`."""
+    """Options of the score methods, in addition to `SAMPLING`."""
 
     epochs: int = option(
         2, "Number of epochs to sample.", "K", panel=_COUNT, parse=whole(1, 10_000, "a whole number from 1 to 10000")

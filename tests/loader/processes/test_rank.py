@@ -77,7 +77,7 @@ def test_a_world_without_processes() -> None:
 
 
 @pytest.mark.parametrize(("rank", "world_size", "words"), [
-    (1, None, "give both or none, found rank=1, world_size=None"),
+    (1, None, "give both or neither, found rank=1, world_size=None"),
     (2, 2, r"rank: expected a whole number of 0\.\.1, as world_size is 2, found 2"),
     (-1, 2, "found -1"),
     ("0", 2, "rank: expected a whole number of .*, found '0'"),
