@@ -66,7 +66,7 @@ def trace_command(
             facts += [f"ssd: {depth}"] if depth else []
             facts += [f"disk of neighbor lists: {lists}"] if lists else []
             print_parts(
-                f"epoch {epoch}: {seconds:.3f} s, {seconds / max(1, count):.5f} s per batch, first in {first:.3f} s",
+                f"epoch {epoch}: {seconds:.3f} s, {seconds / max(1, count):.5f} s per batch, first batch {first:.3f} s",
                 *(fact for fact in facts if fact not in shown),  # what the last epoch has not said
                 *stats.describe(),
             )

@@ -84,11 +84,11 @@ def measure_room(asked: LayoutOptions, graph: SizedGraph) -> LayoutOptions:
     work, mapped = BatchMemory.of(batch.rows, batch.arrays).work, _mapped(graph)
     cache = page_cache_for(mapped, free)
     ahead = int((work + _BATCHES * batch.rows) / (1 - KNOWN_SHARE - NUMBERS_SHARE))
-    whole = f"{format_bytes(free)}, which is {AUTO_SHARE:.0%} of the free memory"
+    whole = f"{format_bytes(free)} ({AUTO_SHARE:.0%} of the free memory)"
     lists = "" if cache == mapped else f" of {format_bytes(mapped)} (batches read the rest from disk)"
     taken = f"less {format_bytes(cache)} for the adjacency{lists} and"
     room = TierRoom(
-        0, max(0, free - cache - work), max(0, free - cache - ahead), "see `tiering doctor`: no usable GPU",
+        0, max(0, free - cache - work), max(0, free - cache - ahead), "no usable GPU (see `tiering doctor`)",
         f"{whole}, {taken} {format_bytes(work)} for batches",
         f"{whole}, {taken} {format_bytes(ahead)} for batches and rows read ahead", _batches(how, asked),
     )  # fmt: skip
