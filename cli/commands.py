@@ -30,7 +30,7 @@ COMMANDS = {
     "copy": ("look", TIERS, "Copy an artifact and its stripe files to another disk, machine or object store."),
     "export": ("stages", TIERS, "Write adjacency, features, labels and splits as .npy files for other programs."),
     "run": ("stages", TIERS, "Run the whole chain from one TOML file; a rerun resumes at the first unfinished step."),
-    "check": ("look", INSPECT, "Check an artifact and the artifacts that it refers to, and print every problem."),
+    "check": ("look", INSPECT, "Check an artifact and the artifacts inside it, and print every problem."),
     "datasets": ("look", INSPECT, "List published datasets, with their sizes and the memory that an import needs."),
     "info": ("look", INSPECT, "Describe an artifact, or this installation."),
     "doctor": ("look", INSPECT, "Describe this machine: memory, io_uring, GPUs, speed of SSDs."),

@@ -42,7 +42,7 @@ def check_command(
         str, Option(help="With --full: percentage of 64 MiB blocks to compare, for example 1%.", metavar="SHARE")
     ] = "100%",
 ) -> None:
-    """Check an artifact and the artifacts that it refers to. Exit code 1 if there is any problem."""
+    """Check an artifact and the artifacts inside it, and print every problem. Exit code 1 if there is any."""
     from tiering.artifacts.artifact import VerifyReport
     from tiering.artifacts.remote import is_url
     from tiering.formats.registry import check_artifact

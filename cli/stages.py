@@ -71,7 +71,7 @@ def layout_command(
     out: Out,
     scores: Annotated[
         Path | None,
-        Option(help="Scores that R was ordered by; needed for --adjacency-cache and edge features.", metavar="S"),
+        Option(help="Scores that R was ordered by. --adjacency-cache needs them, edge features use them.", metavar="S"),
     ] = None,
 ) -> None:
     """Divide the feature rows into tiers, hottest first, and write the files that each tier is loaded from.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tiering.readahead.disks import Disk
 
 COUNTED, TIERS = "Counting", "Tier traffic (sizes as in `tiering layout`)"
-PLANNED, ASKED = "Values to compare (lists with commas)", "Goals"
+PLANNED, ASKED = "Values to compare (comma-separated)", "Goals"
 SHARES = (0.01, 0.02, 0.05, 0.10, 0.20, 0.40)
 """Capacities reported by default, as fractions of the bytes of all feature rows."""
 MAX_SHARES = 50
@@ -161,8 +161,8 @@ class PlanOptions:
         cli=str | None, from_cli=split_list,
     )  # fmt: skip
     disk: Sequence[str | Disk] = option(
-        ("nvme-gen4",), "Disks: names (docs/plan.md), several drives as 2xnvme-gen4, a JSON file of figures, or "
-        "measured: the disk of G; measured:DIR: the disk of DIR, where a temporary file is written.",
+        ("nvme-gen4",), "Disks: names (docs/plan.md), several drives as 2xnvme-gen4, a JSON file of figures, measured "
+        "(the disk of G), or measured:DIR. Measuring writes a temporary file to the disk.",
         "NAME|FILE|measured,..", panel=PLANNED,
         cli=str, cli_default="nvme-gen4", from_cli=split_list,
     )  # fmt: skip
@@ -178,7 +178,7 @@ class PlanOptions:
         None, "Seconds of a training step; an epoch takes at least that long per batch.", "S", panel=ASKED,
         parse=number(lambda value: value > 0, "seconds above 0", none=True),
     )  # fmt: skip
-    target: str | None = option(None, "Find the least memory for a time such as 'epoch 20s'.", "TEXT", panel=ASKED)
+    target: str | None = option(None, "Find the least memory for an epoch time: 'epoch 20s'.", "TEXT", panel=ASKED)
     price: str | Path | None = option(
         None, "TOML file of prices per hour: currency, machine, memory_gib, [disk] by name.", "FILE", panel=ASKED,
         cli=Path | None,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import groupby, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tiering.evaluation.figures import COLORS, line_style, open_figure, plain_label
 from tiering.evaluation.locality import Locality
@@ -19,6 +19,7 @@ from tiering.text.units import format_bytes, format_count, format_fanouts, forma
 
 _SIZE = (7.2, 4.6)  # inches
 _TITLE = "Predicted epoch by memory"
+E = TypeVar("E")
 
 
 @dataclass(frozen=True)
@@ -95,9 +96,7 @@ class EpochPredictions(Described):
     def lines(self) -> Iterator[tuple[str, list[PredictedEpoch]]]:
         """Yield the epochs of each disk and dtype, memory ascending, up to the one that more memory does not change."""
         for (disk, dtype), line in groupby(self.epochs, key=lambda epoch: (epoch.disk, epoch.dtype)):
-            first, *others = line
-            more = [b for a, b in pairwise([first, *others]) if not a.all_fit or a.io_seconds != b.io_seconds]
-            yield f"{disk}, {dtype}", [first, *more]
+            yield f"{disk}, {dtype}", drop_repeats(line, lambda epoch: (epoch.all_fit, epoch.io_seconds))
 
     def knee(self, epochs: Sequence[PredictedEpoch]) -> PredictedEpoch:
         """Return the knee of a line: the least memory with which steps take as long as reading.
@@ -236,6 +235,12 @@ class EpochPredictions(Described):
         least = [None if epoch is None else epoch.to_json() for epoch in self.least]
         document |= {"disks": disks, "epochs": epochs, "knees": knees, "least": least}
         return {**document, "locality": self.locality.to_json()}
+
+
+def drop_repeats(line: Iterable[E], read: Callable[[E], tuple[bool, float]]) -> list[E]:
+    """Return the epochs of a line up to the first that more memory does not change; `read`: all rows fit, seconds."""
+    first, *others = line
+    return [first, *(b for a, b in pairwise([first, *others]) if not read(a)[0] or read(a) != read(b))]
 
 
 def _coincide(line: Mapping[int, float], other: Mapping[int, float]) -> bool:

@@ -56,8 +56,8 @@ class LayoutOptions:
     """
 
     gpu: str | int | None = option(
-        None, "Rows in each GPU: 8GiB, or 3% of all feature bytes; auto: free memory minus a training step. With "
-        "--adjacency-cache lists share it. Default, without --peer and --cpu: auto if there is a GPU.",
+        None, "Rows in each GPU: 8GiB, or 3% of all feature bytes; auto: free memory minus a training step. Shared "
+        "with lists by --adjacency-cache. Default, without --peer and --cpu: auto if there is a GPU.",
         "SIZE|auto", cli=str | None,
     )  # fmt: skip
     peer: str | None = option(None, "Rows interleaved over P GPUs, SIZE on each: 4x8GiB.", "PxSIZE")

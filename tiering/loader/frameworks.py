@@ -30,7 +30,7 @@ class ForFrameworks(OpenTables):
     """Methods of `tiering.loader.TieredLayout` for users of PyG and DGL, with the keywords of these libraries.
 
     `CapabilityError`: the library is not installed. `InputError`, `MissingError`: an argument does not fit, as in
-    `TieredLayout.loader`; ids are none of the source's; no relation has such edge data.
+    `TieredLayout.loader`; an id is not in the source; no relation has such edge data.
     """
 
     @property
@@ -79,24 +79,24 @@ class ForFrameworks(OpenTables):
         split, features, batch_size, shuffle, device, memory, ...
             The same as in `TieredLayout.loader`.
         num_neighbors
-            As PyG's: per hop, the seeds' own first, for all relations or by relation.
+            As in PyG: per hop, the seeds' own first, for all relations or by relation.
         input_nodes
             Seeds instead of a split: **original ids**, a mask over them, a node type, or (type, one of these);
             ``None``: all nodes, in the order of the source. ``seeds`` takes ranks.
         input_id
-            What batches call their seeds instead: by default as in PyG ids of a mask, else positions among the seeds.
+            Numbers by which batches identify seeds. Default, as in PyG: ids for a mask, else positions of the seeds.
         time_attr, input_time, temporal_strategy, disjoint, subgraph_type
-            As PyG's: times that ``import --time`` kept, and the time of each seed, by default its node's own.
+            As in PyG: times that ``import --time`` kept, and the time of each seed, by default its node's own.
         replace, weight_attr
             Sample neighbors with replacement; in proportion to the edge data ``weight`` (PyG: ``edge_weight``).
         edge_attrs
-            Edge data to take along; all by default. ``weight`` is called ``edge_weight``, ``type`` ``edge_type``,
+            Edge data in batches; all by default. ``weight`` is called ``edge_weight``, ``type`` ``edge_type``,
             features (``feat``, from the tiers where the layout places them) ``edge_attr``.
         return_edge_id
             Whether edges have ``e_id``, their positions in the source; by default where ``import --edge-ids`` kept
             them.
         masks
-            Whether nodes say which splits they are in; 1 byte of memory per node.
+            Whether batches have ``train_mask`` and the like; 1 byte of memory per node.
         hetero
             Whether batches are ``HeteroData`` also where the graph has one node type and one relation.
         transform
@@ -145,7 +145,7 @@ class ForFrameworks(OpenTables):
             source where ``import --edge-ids`` kept it, else of its ``indices``), or (relation, pairs). The relation
             of pairs need not be one of the graph's. 16 bytes of memory per edge for the source's order.
         input_id
-            What batches call their links instead: by default their positions in `edge_label_index`.
+            Numbers by which batches identify links. Default: positions in `edge_label_index`.
         edge_label
             Labels of the links; with negatives of mode binary, classes from 0 on become 1 and more, as in PyG.
         edge_label_time
@@ -216,7 +216,7 @@ class ForFrameworks(OpenTables):
         """Return the ``BaseSampler`` that PyG's ``NodeLoader`` and ``LinkLoader`` take; needs no pyg-lib.
 
         A batch is a pure function of `seed`, the epoch (``sampler.set_epoch(e)``, before an epoch begins) and the
-        nodes or links that it is for, whichever worker draws it. ``e_id`` are positions in the source where ``import
+        nodes or links that it is for, whichever worker samples it. ``e_id`` are positions in the source where ``import
         --edge-ids`` kept them; with ranks, positions in the relation's ``indices``.
 
         Parameters

@@ -90,7 +90,7 @@ class DeviceOptions:
     """Feature rows in each GPU's memory, if not as many as in the layout: ``6GiB``, ``9%`` of all rows, 0. No file
     changes: one layout serves GPUs and machines of different sizes."""
     cpu: str | int | None = None
-    """Feature rows in host memory, in the same forms; by default those up to the end of the layout's cpu tier. Rows of
+    """Feature rows in host memory, in the same forms; by default all up to the end of the layout's cpu tier. Rows of
     the ssd tier are read into memory at first; rows of the layout's own memory tiers must stay in memory."""
 
     @property
@@ -141,7 +141,7 @@ class LinkOptions:
     input_id: Any = None
     """Names of the links for PyG's and DGL's adapters; ``None``: their positions."""
     time: Any = None
-    """Times of the links, in their order; expected with the sampler's `time`, and only then."""
+    """Times of the links, in their order; needed with the sampler's `time`, and only then."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ class PipelineOptions:
     workers: int = option(2, "Number of threads that sample.", "N")
     """Threads that sample."""
     prefetch: int = 2
-    """Batches kept ready beyond those being worked on."""
+    """Batches kept ready in addition to batches in progress."""
     in_order: bool = True
     """Whether batches come in order. ``False`` (GNNDrive's reordering of mini-batches): as they are ready, in an order
     that differs from run to run. Several are then gathered, converted and transformed at a time, also where rows are
@@ -225,7 +225,7 @@ class LoaderOptions:
     def of(
         cls, features: Any, keywords: Mapping[str, Any], links: LinkOptions | None = None, call: str = "loader"
     ) -> LoaderOptions:
-        """Return the options that the keywords of `TieredLayout.loader` say; errors name the function `call`."""
+        """Return the options from keywords of `TieredLayout.loader`; errors name the function `call`."""
         groups = (SeedOptions, SamplingOptions, ReadOptions, DeviceOptions, PipelineOptions, MemoryOptions)
         return replace(cls(features, *group_keywords(call, groups, keywords)), links=links)
 

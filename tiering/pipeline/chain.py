@@ -68,7 +68,7 @@ def run_config(path: str | os.PathLike[str], **options: Unpack[StageKeywords]) -
         options of `tiering.score_graph`), ``reorder``, ``layout``, ``output`` (dir; default: next to the file), ``run``
         (memory). Paths in it are relative to the file.
     **options
-        Of every stage (`tiering.pipeline.commands`); ``force``: redo every stage.
+        Options of every stage (`tiering.pipeline.commands`); ``force``: redo every stage.
 
     Returns
     -------

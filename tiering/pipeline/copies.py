@@ -412,16 +412,16 @@ def copy(
         ``sizes``: what is read is compared with its checksums, and the sizes of what was stored; ``full``: all that was
         written is read once more and compared as well.
     force
-        Replace an artifact at `destination`, if tiering wrote all that is there.
+        Replace an artifact at `destination`, if tiering wrote everything there.
     threads
-        At least 8 blocks of 64 MiB are on their way, whatever is given.
+        At least 8 blocks of 64 MiB are in transit, whatever the number.
 
     Raises
     ------
     FormatError
         A file is damaged.
     ExistsError
-        The destination holds something.
+        The destination is not empty.
     StorageError
         A disk or a store fails, or refuses access; the same command resumes.
     """

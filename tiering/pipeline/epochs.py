@@ -40,13 +40,13 @@ def plan_epochs(
     Parameters
     ----------
     graph
-        A graph, opened or by path. One that is not reordered has its rows by out-degree, unless there are `scores`.
+        A graph, opened or by path. Without `scores`, rows of a graph that is not reordered are ordered by out-degree.
     scores
         Scores of the graph, by which its rows would be ordered.
     fanouts
         Neighbors per hop, the seeds' own first, in any form of `tiering.text.units.parse_fanouts`.
     **options
-        Of `tiering.evaluation.predict.predict`: ``rows_in_memory``, ``disk``, ``lists_disk``, ``dtype``,
+        Options of `tiering.evaluation.predict.predict`: ``rows_in_memory``, ``disk``, ``lists_disk``, ``dtype``,
         ``step_seconds``, ``target``, ``price``, ``train``..., and of `tiering.sampling.SamplingOptions`.
     """
     run, given = StageRun("", verify=verify), dict[str, Any](options)

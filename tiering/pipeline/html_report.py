@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.overlap import refuse_overlap
 from tiering.artifacts.storage import file_exists, is_folder, require_file, storage_errors, write_durably
 from tiering.errors import ExistsError, FormatError, InputError, MissingError, TieringError, quoted
+from tiering.evaluation.predictions import drop_repeats
 from tiering.formats.layout_tables import tier_tables
 from tiering.formats.registry import TYPES, open_artifact
 from tiering.loader.stats import LoaderStats
@@ -68,15 +71,15 @@ def report(sources: Sequence[Artifact | Mapping[str, Any] | Pathlike], out: Path
     sources
         Artifacts, opened or by path; JSON of `tiering evaluate`, `plan`, `trace` and `doctor`, loaded or by path.
     out
-        The page, such as ``report.html``; a report that is there is replaced.
+        The page, such as ``report.html``; an existing report is replaced.
     paths
         Show whole paths. By default the page names files and directories without the folders that they lie in.
 
     Raises
     ------
     InputError, FormatError, MissingError, ExistsError
-        If there is no source; one is neither an artifact nor such a document, is damaged or not there; `out` is a file
-        of another kind.
+        If there is no source; a source is neither an artifact nor such a document, is damaged or missing; `out` is a
+        file of another kind.
 
     Notes
     -----
@@ -196,14 +199,11 @@ def _hit_rates(document: Mapping[str, Any], _: Artifacts) -> Iterator[Part]:
 
 
 def _predictions(document: Mapping[str, Any], artifacts: Artifacts) -> Iterator[Part]:
-    lines, rows, full = dict[str, list[tuple[float, float, float]]](), [], dict[str, float]()
-    for one in document["epochs"]:
+    lines, rows = dict[str, list[tuple[float, float, float]]](), list[tuple[str, ...]]()
+    groups = groupby(document["epochs"], lambda one: (one["disk"], one["dtype"]))
+    for one in (one for _, line in groups for one in drop_repeats(line, itemgetter("all_fit", "epoch_seconds"))):
         memory, seconds, error = (one[name] for name in ("memory", "epoch_seconds", "error"))
-        label = f"{one['disk']}, {one['dtype']}"
-        if full.get(label) == seconds:  # a smaller memory holds all rows
-            continue
-        full |= {label: seconds} if one["all_fit"] else {}
-        lines.setdefault(label, []).append((memory, seconds, error))
+        lines.setdefault(f"{one['disk']}, {one['dtype']}", []).append((memory, seconds, error))
         time = f"{format_small_seconds(seconds)} ±{format_small_seconds(error)}" if seconds else "no I/O"
         rows.append((one["disk"], one["dtype"], format_bytes(memory), time, f"{100 * one['hit_rate']:.1f} %"))
     today, dtypes = {}, {one["dtype"] for one in document["epochs"]}

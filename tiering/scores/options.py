@@ -32,7 +32,7 @@ class ScoreOptions:
         2, "Number of epochs to sample.", "K", panel=_COUNT, parse=whole(1, 10_000, "a whole number from 1 to 10000")
     )
     first_epoch: int = option(
-        0, "Number of the first epoch. With a training run's seed: its own epochs.", "N", panel=_COUNT,
+        0, "Number of the first epoch. With a training run's seed, epochs are its own.", "N", panel=_COUNT,
         parse=whole(0, 2**63 - 1, "a whole number, 0 or more"),
     )  # fmt: skip
     prior_weight: float | None = option(

@@ -126,8 +126,7 @@ def open_device(index: int) -> Device:
 
     if not torch.cuda.is_available():
         raise CapabilityError(
-            f"device='cuda': torch {torch.__version__} cannot use a GPU (a build without CUDA?); install a build "
-            "that can"
+            f"device='cuda': torch {torch.__version__} cannot use a GPU (a build without CUDA?); install another one"
         )
     return Device(torch.cuda.current_device() if index < 0 else index)
 

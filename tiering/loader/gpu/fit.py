@@ -102,9 +102,8 @@ def measure_costs(graph: Graph, options: SamplingOptions, row_bytes: int, memory
         source=f"fitted on {graph.path.name}, {name}",
     )
     note(
-        f"note: access costs {costs.source}; additional time from host memory: "
-        f"{1e9 * costs.list_seconds:.3g} ns per list, {1e9 * costs.neighbour_seconds:.3g} ns per "
-        f"neighbor, {1e9 * costs.feature_base:.3g} ns per row, "
+        f"note: access costs {costs.source}; additional time from host memory: {1e9 * costs.list_seconds:.3g} ns per "
+        f"list, {1e9 * costs.neighbour_seconds:.3g} ns per neighbor, {1e9 * costs.feature_base:.3g} ns per row, "
         f"{1e9 * 1024 * costs.feature_per_byte:.3g} ns per KiB; unexplained part of the times: "
         + ", ".join(f"{what} {100 * unexplained:.1f} %" for what, (_, unexplained) in fits.items())
     )

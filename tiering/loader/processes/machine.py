@@ -97,8 +97,7 @@ class MachineProcesses:
                 if mine != theirs:
                     raise InputError(
                         f"{name}: all processes of this machine must make the same loader, found {mine!r} at rank "
-                        f"{rank.rank} and {theirs!r} at rank {other['rank']}; with peers='off' each process keeps "
-                        "its own rows"
+                        f"{rank.rank} and {theirs!r} at rank {other['rank']}; peers='off' gives each its own rows"
                     )
         self._ranks = [ProcessRank(int(fact["rank"]), rank.world_size) for fact in self._facts]
 

@@ -254,8 +254,7 @@ class TieredFeatures(HostRows):
         super().__init__(str(layout.path), entry, table, reading.threads, reader, checks, delivery, stored)
         if entry.rows("gpu") + entry.rows("peer"):
             warn_once(
-                f"{layout.path}: the gpu and peer tiers are in host memory, because the layout was opened with "
-                "device='cpu'"
+                f"{layout.path}: the gpu and peer tiers are in host memory, because it was opened with device='cpu'"
             )
 
     def close(self) -> None:
