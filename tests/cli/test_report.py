@@ -79,7 +79,7 @@ def test_a_page_has_all_parts_and_loads_nothing(page: Page, chain: Path) -> None
     titles = ["Tiers", "Hit rates", "Predicted epochs", "Measured epochs", "Graph", "Scores", "Artifacts", "Machine"]
     assert page.all("h2") == titles
     assert not page.loaded and "url(" not in page.html and "@import" not in page.html and "<script" not in page.html
-    assert "Nothing is known" not in page.html
+    assert "No data." not in page.html
     assert len(page.html) < 2e6
     assert [title for title, _ in page.figures] == [
         "layout: bytes of feature rows by tier", "Reads served, fanouts 3,2", "Predicted epoch by memory",

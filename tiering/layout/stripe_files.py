@@ -44,7 +44,7 @@ def folders_apart(out: Path, folders: Sequence[Path]) -> list[Path]:
         if inside is None:
             apart.append(folder)
         elif not inside or inside[0] in _OWN_FOLDERS:
-            raise InputError(f"ssd: {folder} is a directory of the layout's own files; use another: {out}/ssd")
+            raise InputError(f"ssd: {folder} is a directory of the layout's own files; choose another: {out}/ssd")
     return apart
 
 
