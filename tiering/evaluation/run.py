@@ -129,7 +129,7 @@ def named_scores(graph: Graph, scores: Sequence[Scores]) -> dict[str, Score]:
 def unseen_epoch(scores: Mapping[str, Score], seed: int) -> int:
     """Return the first epoch of the run with `seed` that none of the scores has counted.
 
-    Epochs of one run share their batches, and hop by hop their draws, even where fanouts or depth differ: only the
+    Epochs of one run share their batches, and hop by hop their samples, even where fanouts or depth differ: only the
     seed matters.
     """
     return max((seen.stop for seen in _seen(scores, seed).values()), default=0)

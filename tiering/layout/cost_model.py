@@ -276,7 +276,7 @@ class EdgeScores:
         cls, indptr: Ints, reads: Callable[[int, int], Floats], entries: Callable[[Ints], Floats],
         blocks: int = EDGE_BLOCKS,
     ) -> EdgeScores:  # fmt: skip
-        """Score rows by the reads of the lists of columns begin to end, which draw ``entries(d)`` of d neighbors."""
+        """Score rows by the reads of the lists of columns begin to end, which sample ``entries(d)`` of d neighbors."""
         count = indptr.shape[0] - 1
 
         def drawn(begin: int, end: int) -> Floats:

@@ -45,7 +45,7 @@ FOLDERS = {"import": "graph", "score": "scores", "reorder": "reordered", "layout
 """Directory of each stage's artifact, stages in the order in which they run."""
 SECTIONS = {**{stage: stage for stage in FOLDERS}, "import": "dataset"}
 MEASURED = ("name", "format", "content", "checksum_features", "reached", "gpu_times", "chosen", "source_files")
-"""Options that a stage records without having been asked for them, or recorded once: they hold still."""
+"""Options that a stage records although the user did not give them: a rerun keeps the recorded values."""
 
 
 def run_chain(config: str | os.PathLike[str], **options: Unpack[StageKeywords]) -> TieredLayout:

@@ -75,9 +75,9 @@ def list_read_entries(degrees: npt.NDArray[np.int64], sampler: str, fanouts: Seq
 
 
 def list_read_places(degrees: npt.NDArray[np.int64], sampler: str, fanouts: Sequence[int]) -> npt.NDArray[np.float64]:
-    """Return the number of separate positions that a read of each list looks at: entries sampled, and sums for draws.
+    """Return the number of separate positions that a read of each list looks at: entries sampled, and sums.
 
-    Only ``weighted`` reads sums: all of a list no longer than the fanout, else ``ceil(log2(degree + 1))`` a draw.
+    Only ``weighted`` reads sums: all of a list no longer than the fanout, else ``ceil(log2(degree + 1))`` per sample.
     """
     entries = list_read_entries(degrees, sampler, fanouts)
     if sampler != "weighted":

@@ -116,7 +116,7 @@ class Device:
 
 
 def open_device(index: int) -> Device:
-    """Open GPU number `index`, -1 for torch's current one; `CapabilityError` says what it lacks and what to do."""
+    """Open GPU number `index`, -1 for torch's current one; `CapabilityError` says what is missing and what to do."""
     global _first_process
     check_process(_first_process)
     _first_process = os.getpid()

@@ -325,7 +325,7 @@ class Inference:
         return SsdTables.of(view, [t for t in view.feature_types if view.type_layout(t).rows("ssd")])
 
     def _empty(self, block: InferenceBlock) -> dict[str, Any]:
-        """Return the sources of a block by type, none of types that it lacks."""
+        """Return the sources of a block by type, none of missing types."""
         ids = {t: np.empty(0, np.int64) for t in self._graph.node_types}
         return {**ids, **{t: found.cpu().numpy() for t, found in block.nodes.items()}}
 

@@ -364,7 +364,7 @@ class TieredSampler(pyg.BaseSampler):  # type: ignore[misc] # PyG has no types
         return places if self._ids.kind == "rank" else ids, named
 
     def _negative_draws(self, sampling: Any, relation: Relation) -> NegativeDraws | None:
-        """Return the draws of negatives, made once for a loader, whose batches all bring the same request."""
+        """Return the sampler of negatives, made once for a loader, whose batches all bring the same request."""
         if sampling is None:
             return None
         if self._draws is None or self._draws[0] is not sampling or self._draws[1] != relation:
