@@ -18,33 +18,36 @@ from benchmarks.pages import comparison_table, describe_machine, show_machine, w
 from tiering.errors import CapabilityError, MissingError, TieringError
 
 BENCHMARKS = {
-    "memory-copy": ("kernels.copy", "memory copied: the machine's own limit"),
+    "memory-copy": ("kernels.copy", "memory copies: the limit of this machine"),
     "coo-to-csc": ("kernels.coo_to_csc", "edge list to CSC in fresh memory, against scipy and DGL"),
     "wrpr": ("kernels.wrpr", "five sweeps of wrpr from the CSC, against scipy on a ready CSR"),
     "vip": ("kernels.vip", "inclusion probability over three hops, against numpy with scipy's products"),
-    "relabel": ("kernels.relabel", "adjacency permuted, against scipy and DGL"),
+    "relabel": ("kernels.relabel", "permutation of an adjacency, against scipy and DGL"),
     "sampling": ("sampling.uniform", "neighbor sampling, fanouts 10,10,10, against DGL and GraphBolt"),
-    "sampling-replacement": ("sampling.replacement", "the same with replacement"),
-    "sampling-weighted": ("sampling.weighted", "the same by edge weights, without replacement"),
+    "sampling-replacement": ("sampling.replacement", "neighbor sampling with replacement, against DGL and GraphBolt"),
+    "sampling-weighted": ("sampling.weighted", "neighbor sampling by edge weights, without replacement"),
     "sampling-pinsage": ("sampling.pinsage", "random walks with restart, against DGL's"),
-    "sampling-ladies": ("sampling.ladies", "layer-wise importance sampling; no peer"),
-    "temporal": ("temporal.temporal", "sampling in time and disjoint batches, against our static sampler"),
+    "sampling-ladies": ("sampling.ladies", "layer-wise importance sampling; no other library to compare with"),
+    "temporal": ("temporal.temporal", "temporal sampling and disjoint batches, against static sampling"),
     "import": ("stages.import_", "stage: edge list in a file to a graph, against the disk"),
     "score": ("stages.score", "stage: five sweeps of wrpr from file to file, against the disk"),
     "reorder": ("stages.reorder", "stage: a graph renumbered, from file to file, against the disk"),
     "layout": ("stages.layout", "stage: feature rows into tiers, against the disk and a memory map"),
-    "copy": ("copies.copy", "a layout copied to a directory and to a simulated S3, against cp and copy_files"),
+    "copy": ("copies.copy", "copies of a layout to a directory and to a simulated S3, against cp and copy_files"),
     "gather": ("gather.gather", "random rows of memory, against a plain C++ loop, torch and numpy"),
     "ssd": ("ssd.ssd", "random 4 KiB rows of the ssd tier, against fio"),
-    "gpu-ceilings": ("gpu.ceilings.ceilings", "GPU: memory copied over the link and within the GPU"),
+    "gpu-ceilings": ("gpu.ceilings.ceilings", "GPU: memory copies over the link and within the GPU"),
     "gpu-fill": ("gpu.fill.fill", "GPU: a file read into its memory, against kvikio (cuFile)"),
-    "gpu-sweep": ("gpu.sweep.sweep", "GPU: the gather from host memory, setting by setting"),
-    "gpu-rows": ("gpu.rows.rows", "GPU: rows of host memory, its own, or both, against copying and torch"),
-    "gpu-latency": ("gpu.latency.latency", "GPU: how long a batch of rows takes during matrix products"),
-    "gpu-sampling": ("gpu.sampling.sampling", "GPU: sampling with lists split over memories"),
-    "gpu-epoch": ("gpu.epochs.epoch", "GPU: epochs of GraphSAGE, by where rows lie"),
+    "gpu-sweep": ("gpu.sweep.sweep", "GPU: gathering rows from host memory, for each setting"),
+    "gpu-rows": (
+        "gpu.rows.rows",
+        "GPU: gathering rows from host memory, GPU memory, or both, against copying and torch",
+    ),
+    "gpu-latency": ("gpu.latency.latency", "GPU: seconds to gather a batch during matrix products"),
+    "gpu-sampling": ("gpu.sampling.sampling", "GPU: sampling with adjacency lists divided over GPU and host memory"),
+    "gpu-epoch": ("gpu.epochs.epoch", "GPU: epochs of GraphSAGE, by the tier of the rows"),
     "gpu-ssd": ("gpu.epochs.ssd", "GPU: epochs with half the rows on SSD"),
-    "gpu-profile": ("gpu.profile.profile", "GPU: an epoch's kernels by the time they take"),
+    "gpu-profile": ("gpu.profile.profile", "GPU: time of each kernel in an epoch"),
     "gpu-times": ("gpu.times.times", "GPU: seconds per access, for layout --access-costs"),
 }
 """By name: a function of `Sizes`, loaded when it runs (those for GPUs import torch), and what is compared with what."""
@@ -56,19 +59,19 @@ REPORTS = {
     "stages": ("against", "stages and kernels against another checkout's, or against --no-verify"),
     "startup": ("startup", "start-up of commands against another checkout's, on 100 nodes"),
     "imports": ("imports", "every reader of the import against the disk; writes a table of docs/internals/imports.md"),
-    "scale": ("scale", "how time grows; writes docs/internals/scale.md"),
+    "scale": ("scale", "time by size of graph; writes docs/internals/scale.md"),
     "loader": ("loader", "epochs of the loader in little memory, against memory maps"),
-    "resume": ("resume", "first batch of an epoch begun in its middle, against throwing batches away"),
+    "resume": ("resume", "first batch of a resumed epoch, against sampling and discarding the batches before it"),
     "frameworks": ("frameworks", "epochs of the loaders for PyG and DGL, against the frameworks' own"),
     "inference": ("inference", "layer-wise inference in little memory, against memory maps"),
     "adjacency": ("adjacency", "batches of lists that exceed memory, against maps; writes docs/internals/adjacency.md"),
     "lookahead": ("lookahead", "reading ahead against every simulated policy; writes docs/internals/lookahead.md"),
     "plan": ("plan", "epochs predicted by `tiering plan`, then measured by the loader; writes docs/internals/plan.md"),
-    "papers": ("papers.report", "figures of the papers behind the toolkit made again; writes docs/papers.md"),
-    "nvme": ("gpu.nvme", "engine bam on a GPU without drives: commands/s of a drive that a kernel plays"),
+    "papers": ("papers.report", "reproduced figures of papers; writes docs/papers.md"),
+    "nvme": ("gpu.nvme", "engine bam on a GPU without drives: commands/s of a simulated drive"),
     "locality": (
         "locality",
-        "hits of scores by how local the training set is; writes a table of docs/internals/score-tables.md",
+        "hit rates of scores by locality of the training set; writes a table of docs/internals/score-tables.md",
     ),
     "scores": ("score_tables", "hit rates of every score; writes docs/internals/score-tables.md"),
 }
@@ -117,9 +120,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments and arguments[0] in REPORTS:
         return int(import_module(f"benchmarks.{REPORTS[arguments[0]][0]}").main(arguments[1:]))
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", metavar="NAME", help="which; all if none; gpu: all for a GPU")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="benchmarks to run; default: all; gpu: all for a GPU")
     parser.add_argument("--list", action="store_true", help="list benchmarks and reports")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to this file")
     parser.add_argument("--docs", type=Path, metavar="DIR", help="GPU: write DIR/benchmarks and tables of DIR/gpu.md")
     Sizes.options(parser)
     given = parser.parse_args(arguments)

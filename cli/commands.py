@@ -18,29 +18,29 @@ from tiering.version import __version__
 
 from .parameters import OPTIONS, Command, write_sections
 
-GRAPHS, TIERS, INSPECT = "Get a graph", "Prepare tiers", "Look and measure"
+GRAPHS, TIERS, INSPECT = "Get a graph", "Prepare tiers", "Inspect and measure"
 COMMANDS = {
     "import": ("source", GRAPHS, "Import a dataset as a graph: adjacency by destination, labels, splits."),
     "generate": ("source", GRAPHS, "Generate a dataset in IGB's format."),
     "score": ("stages", TIERS, "Predict how often training will read each node's features, and its adjacency."),
-    "evaluate": ("evaluate", TIERS, "Count the reads of sampled epochs: what would a cache of each score serve?"),
-    "plan": ("evaluate", TIERS, "Predict what an epoch reads from SSD: which memory, disk and dtype are worth it?"),
+    "evaluate": ("evaluate", TIERS, "Count the reads of sampled epochs that a cache filled by each score would serve."),
+    "plan": ("evaluate", TIERS, "Predict what an epoch reads from SSD for sizes of memory, disks and dtypes."),
     "reorder": ("stages", TIERS, "Renumber the nodes by score, hottest first."),
-    "layout": ("stages", TIERS, "Cut the feature rows into tiers and write the files each is loaded from."),
-    "copy": ("look", TIERS, "Copy an artifact with its stripe files, to another disk, machine or object store."),
+    "layout": ("stages", TIERS, "Divide the feature rows into tiers and write the file of each tier."),
+    "copy": ("look", TIERS, "Copy an artifact and its stripe files to another disk, machine or object store."),
     "export": ("stages", TIERS, "Write adjacency, features, labels and splits as .npy files for other programs."),
-    "run": ("stages", TIERS, "Run the whole chain from one file; started again, it goes on where it stopped."),
-    "check": ("look", INSPECT, "Print every problem of an artifact and of those inside it."),
-    "datasets": ("look", INSPECT, "List published datasets with what importing them takes."),
-    "info": ("look", INSPECT, "Say what an artifact is, or what this installation is."),
-    "doctor": ("look", INSPECT, "Say what this machine gives: memory, io_uring, GPUs, speed of SSDs."),
-    "trace": ("trace", INSPECT, "Replay epochs of the loader without a model: how fast batches come."),
-    "report": ("look", INSPECT, "Write one HTML page: what was chosen, what it brings, how it was made."),
+    "run": ("stages", TIERS, "Run the whole chain from one TOML file; a rerun resumes at the first unfinished step."),
+    "check": ("look", INSPECT, "Check an artifact and the artifacts inside it, and print every problem."),
+    "datasets": ("look", INSPECT, "List published datasets, with their sizes and the memory that an import needs."),
+    "info": ("look", INSPECT, "Describe an artifact, or this installation."),
+    "doctor": ("look", INSPECT, "Describe this machine: memory, io_uring, GPUs, speed of SSDs."),
+    "trace": ("trace", INSPECT, "Replay epochs of the loader without a model, and print what limits their speed."),
+    "report": ("look", INSPECT, "Write one HTML page: sizes, hit rates, predicted and measured epochs."),
 }
 """Module, group and summary of each command; the function is ``NAME_command``."""
 _EXIT_CODES = {
     "0": "Done.",
-    "1": "An error that the message explains, or problems that `tiering check` found.",
+    "1": "An error that the message explains; for `tiering check`: problems were found.",
     "2": "Wrong usage.",
     "70": "A bug in tiering.",
     "128 + N": "Stopped by signal N: 129 SIGHUP, 130 Ctrl-C, 141 standard output closed, 143 SIGTERM.",
@@ -51,11 +51,11 @@ _SHELLS = {
     "fish": ("~/.config/fish/completions/tiering.fish", None, ""),
 }
 """By shell: the file of the completion, the start-up file that reads it, and the line added there."""
-_HELP = """Decide offline which feature rows lie in GPU memory, host memory and on SSD, and train a GNN from there.
+_HELP = """Decide offline which feature rows to keep in GPU memory, host memory and on SSD, and train a GNN from them.
 
 dataset --import--> graph --score--> scores --reorder--> reordered graph --layout--> tiers on disk --> your training
 
-Each step reads directories and writes one; it is complete or not there at all. `tiering help COMMAND` says more.
+Each step reads directories and writes one, completely or not at all. `tiering help COMMAND` explains a command.
 """
 
 
@@ -111,7 +111,7 @@ def _install_completion(ctx: click.Context, param: click.Parameter, shell: str |
     name = shell.lower() or Path(os.environ.get("SHELL", "")).name
     maker = get_completion_class(name) if name in _SHELLS else None
     if maker is None:
-        raise InputError(f"--install-completion: expected {', '.join(_SHELLS)}, found {name!r}; name the shell")
+        raise InputError(f"--install-completion: expected {', '.join(_SHELLS)}, found {name!r}; give one of them")
     file, start, line = _SHELLS[name]
     path = Path(file).expanduser()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -121,7 +121,7 @@ def _install_completion(ctx: click.Context, param: click.Parameter, shell: str |
         text = profile.read_text() if profile.is_file() else ""
         if wanted not in text.splitlines():
             profile.write_text(f"{text.rstrip(chr(10))}\n{wanted}\n".lstrip())
-    click.echo(f"{name} completes tiering in new shells: {path}")
+    click.echo(f"wrote the completion for {name}: {path}; it works in new shells")
     ctx.exit()
 
 
@@ -137,6 +137,6 @@ commands = Commands(
         click.Option(["--debug"], is_flag=True, help="Show the traceback of an error. Works after the command too."),
         _eager("--version", is_flag=True, callback=_print_version, text="Show version."),
         _eager("--install-completion", metavar="[SHELL]", is_flag=False, flag_value="", callback=_install_completion,
-               text="Let bash, zsh or fish complete commands and options; by default the shell that runs."),
+               text="Install completion of commands and options for bash, zsh or fish. Default: the current shell."),
     ],
 )  # fmt: skip

@@ -28,7 +28,7 @@ _tier = partial(Option, metavar="SIZE", rich_help_panel=TIERS)
 )
 def evaluate_command(
     call: Call,
-    graph: Annotated[Path, Argument(metavar="G", help="Graph; or a layout, whose own order and tiers are evaluated.")],
+    graph: Annotated[Path, Argument(metavar="G", help="Graph; or a layout, to evaluate its order and tiers.")],
     scores: Annotated[
         list[Path] | None, Option("--scores", "-s", help="Scores to evaluate; repeatable.", metavar="S")
     ] = None,
@@ -37,16 +37,16 @@ def evaluate_command(
     ] = None,
     train: Train = None,
     seed_time: SeedTime = None,
-    gpu: Annotated[str | None, _tier(help="Rows every GPU holds: 8GiB, 5%.")] = None,
-    peer: Annotated[str | None, _tier(help="Rows spread over P GPUs: 4x8GiB.", metavar="PxSIZE")] = None,
-    cpu: Annotated[str | None, _tier(help="Rows in host memory: 64GiB, 20%.")] = None,
-    ssd: Annotated[bool, _tier("--ssd", help="The rest lies on SSD.")] = False,
+    gpu: Annotated[str | None, _tier(help="Rows in each GPU, for example 8GiB or 5%.")] = None,
+    peer: Annotated[str | None, _tier(help="Rows interleaved over P GPUs: 4x8GiB.", metavar="PxSIZE")] = None,
+    cpu: Annotated[str | None, _tier(help="Rows in host memory, for example 64GiB or 20%.")] = None,
+    ssd: Annotated[bool, _tier("--ssd", help="Put the remaining rows on SSD.")] = False,
     seed: Seed = 0,
-    plot: Annotated[Path | None, Option(help="Draw the curves.", metavar="FILE.png")] = None,
+    plot: Annotated[Path | None, Option(help="Plot the curves to this file.", metavar="FILE.png")] = None,
 ) -> None:
     """Count the reads of sampled epochs that a cache of 1 to 40 % would serve, filled by each score.
 
-    Several --fanouts give one table each, and --plot draws their depths next to each other.
+    Several --fanouts give one table each; --plot shows them side by side.
     """
     from tiering.evaluation.figures import plot as draw
     from tiering.evaluation.result import evaluation_tables, notes_on
@@ -111,10 +111,10 @@ def plan_command(
     train: Train = None,
     seed_time: SeedTime = None,
     row_bytes: Annotated[
-        str | None, Option(help="Bytes per row of types without features; see evaluate.", metavar="SIZE|TYPE=SIZE,..")
+        str | None, Option(help="Bytes per row, for node types without features.", metavar="SIZE|TYPE=SIZE,..")
     ] = None,
     seed: Seed = 0,
-    plot: Annotated[Path | None, Option(help="Draw seconds by memory.", metavar="FILE.png")] = None,
+    plot: Annotated[Path | None, Option(help="Plot seconds of I/O by memory to this file.", metavar="FILE.png")] = None,
 ) -> None:
     """Predict seconds of I/O, bytes and hit rate of an epoch, for sizes of memory, disks and stored dtypes."""
     from tiering.pipeline import plan_epochs
@@ -128,6 +128,6 @@ def plan_command(
     drawn = str(plot) if plot is not None and found.reads_disk else None
     print_result(call.json, {**found.to_json(), "plot": drawn}, *found.describe())
     if plot is not None and found.plot(plot) is None:
-        note(f"note: {plot}: not drawn, because memory holds all rows at every size compared and epochs read nothing")
+        note(f"note: no plot written to {plot}: all rows fit in memory at every size compared, so epochs read nothing")
     elif plot is not None:
         note(f"plot: {plot}")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 _LOOKED_AT = {
-    "header": "manifests and sizes; the files are compared when they are copied",
+    "header": "manifests and sizes; a copy compares the files",
     "structure": "manifest, sizes, index arrays; --full reads every byte",
     "sample": "manifest, sizes, index arrays, a sample of the checksums",
     "full": "manifest, sizes, index arrays, every edge, every checksum",
@@ -35,25 +35,25 @@ _LOOKED_AT = {
 def check_command(
     call: Call,
     path: Annotated[
-        str, Argument(metavar="PATH", help="Any artifact; of one in an object store, manifests and sizes are checked.")
+        str, Argument(metavar="PATH", help="Any artifact. In an object store, only manifests and sizes are checked.")
     ],
     full: Annotated[bool, Option("--full", help="Read everything: checksums, every edge, files referred to.")] = False,
     sample: Annotated[
-        str, Option(help="With --full: blocks of 64 MiB to compare, such as 1%.", metavar="SHARE")
+        str, Option(help="With --full: percentage of 64 MiB blocks to compare, for example 1%.", metavar="SHARE")
     ] = "100%",
 ) -> None:
-    """Print every problem of an artifact and of those inside it. Exit code 1 if there is any."""
+    """Check an artifact and the artifacts inside it, and print every problem. Exit code 1 if there is any."""
     from tiering.artifacts.artifact import VerifyReport
     from tiering.artifacts.remote import is_url
     from tiering.formats.registry import check_artifact
 
     level, share = "full" if full else "structure", parse_size(sample, "sample").fraction
     if not share:
-        raise InputError(f"sample: expected a share of the blocks such as 1%, found {sample!r}")
+        raise InputError(f"sample: expected a fraction of the blocks such as 1%, found {sample!r}")
     if share < 1 and not full:
-        raise InputError("sample: only --full compares blocks with checksums; give both, or neither")
+        raise InputError("sample: only --full compares blocks with checksums; give both options, or neither")
     if (cluster := call.cluster()) is not None and (not full or share < 1):
-        raise InputError("executor: tasks compare all blocks; give --full without --sample, or leave it out")
+        raise InputError("executor: tasks compare all blocks; give --full without --sample, or omit --executor")
     damaged: Any = {}
     if cluster is not None and cluster.cuts:
         from tiering.run.checks import compare_by_tasks
@@ -75,11 +75,11 @@ def check_command(
 def info_command(
     call: Call,
     path: Annotated[
-        str | None, Argument(metavar="PATH", help="Any artifact; also a URL such as s3://BUCKET/DIR.")
+        str | None, Argument(metavar="PATH", help="Any artifact, or a URL such as s3://BUCKET/DIR.")
     ] = None,
-    build: Annotated[bool, Option("--build", help="How the native part was built, what it found.")] = False,
+    build: Annotated[bool, Option("--build", help="Show how the native part was built.")] = False,
 ) -> None:
-    """Say what an artifact is; without PATH, or with --build, what this installation is."""
+    """Describe an artifact; without PATH, or with --build, this installation."""
     if path is not None and not build:
         from tiering.formats.registry import open_artifact
 
@@ -107,21 +107,21 @@ def copy_command(
     source: Annotated[str | None, Argument(metavar="SRC", help="Any artifact, or its URL: s3://BUCKET/DIR.")] = None,
     destination: Annotated[str | None, Argument(metavar="DST", help="Directory to write, or a URL.")] = None,
     ssd: Annotated[
-        list[Path] | None, Option(help="Directory for stripe files, one for each SSD; repeatable.", metavar="DIR")
+        list[Path] | None, Option(help="Directory for stripe files, one per SSD; repeatable.", metavar="DIR")
     ] = None,
     features: Annotated[
-        bool, Option("--features", help="Copy the feature tables of a layout's graph, too; other graphs' always come.")
+        bool, Option("--features", help="Copy the feature tables of a layout's graph too (default: only of graphs).")
     ] = False,
     verify: Annotated[
-        str, Option(help="full: all that was written is read again and compared.", metavar="sizes|full")
+        str, Option(help="full: read the written files again and compare them.", metavar="sizes|full")
     ] = "sizes",
     relink: Annotated[
-        Path | None, Option(help="Instead of copying, point a layout at stripe files moved to --ssd.", metavar="LAYOUT")
+        Path | None, Option(help="Do not copy: point a layout at stripe files moved to --ssd.", metavar="LAYOUT")
     ] = None,
 ) -> None:
     """Copy an artifact with the files that it refers to. A stopped copy resumes when it is run again.
 
-    Blocks are compared with their checksums as they are read. The manifest comes last: a partial copy never opens.
+    Blocks are compared with their checksums as they are read. The manifest is written last: a partial copy never opens.
     """
     from tiering import pipeline
 
@@ -131,7 +131,7 @@ def copy_command(
         print_artifact(pipeline.relink(relink, ssd), call.json)
         return
     if source is None or destination is None:
-        raise InputError("copy: expected a source and a destination; give both: `tiering copy SRC DST`")
+        raise InputError("copy: a source and a destination are needed; give both: `tiering copy SRC DST`")
     made = pipeline.copy(
         source, destination, ssd=ssd or (), features=features or None, verify=verify, force=call.force,
         threads=call.threads, dry_run=call.dry_run,
@@ -149,13 +149,13 @@ def doctor_command(
     call: Call,
     ssd: Annotated[list[Path] | None, Option(help="Directory of a disk to measure; repeatable.", metavar="DIR")] = None,
     size: Annotated[
-        str, Option(help="File written to each --ssd for a while; a fourth of what is free.", metavar="SIZE")
+        str, Option(help="Size of the test file in each --ssd; at most a fourth of the free space.", metavar="SIZE")
     ] = "1GiB",
-    seconds: Annotated[float, Option(help="How long each --ssd is read at random.", min=0.01)] = 2.0,
+    seconds: Annotated[float, Option(help="Seconds of random reads from each --ssd.", min=0.01)] = 2.0,
 ) -> None:
-    """Say what this machine gives: memory, io_uring, locked memory, GPUs, speed of SSDs; and what is missing.
+    """Describe this machine: memory, io_uring, locked memory, GPUs, speed of SSDs; and print what is missing.
 
-    Nothing is written unless --ssd names a directory; what is written there is gone when the command ends.
+    Nothing is written unless --ssd names a directory. The file written there is deleted when the command ends.
     """
     from tiering.pipeline.doctor import examine
 
@@ -170,19 +170,19 @@ def doctor_command(
 @takes(group(Common, "json"))
 def datasets_command(
     call: Call,
-    name: Annotated[str | None, Argument(metavar="NAME", help="One of them, or the TOML file of another.")] = None,
+    name: Annotated[str | None, Argument(metavar="NAME", help="Dataset, or the TOML file of another one.")] = None,
 ) -> None:
-    """List published datasets with what importing them takes; with NAME: its files, rules and known defects.
+    """List published datasets, with sizes and the memory that an import needs; with NAME: files, rules, known defects.
 
-    `tiering import DIR --spec NAME` holds a download against it before work begins.
+    `tiering import DIR --spec NAME` compares a download with its description before the import begins.
     """
     from tiering.datasets.specs import find_spec, known_specs
 
     if name is None:
         sources = known_specs().values()
-        columns = ("dataset", "format", "nodes", "edges", "files", "graph", "least memory")
+        columns = ("dataset", "format", "nodes", "edges", "size of files", "size of graph", "memory needed")
         table = Table("", columns, [_row(source) for source in sources], left=2)
-        more = "tiering datasets NAME says more; tiering import --spec NAME --dry-run needs no data"
+        more = "`tiering datasets NAME` describes one dataset; `tiering import --spec NAME --dry-run` needs no data"
         print_result(call.json, {source.name: _document(source) for source in sources}, table, more)
         return
     source = find_spec(name)
@@ -223,14 +223,14 @@ def _describe(source: DatasetSpec) -> tuple[Part, ...]:
     *_, graph, memory = _row(source)
     fields = {name: getattr(source, name) for name in ("home", "license", "citation", "format", "labels", "splits")}
     fields["imported with"] = ", ".join(f"{key} = {value}" for key, value in source.options.items()) or "no options"
-    fields["graph"] = f"{graph or '?'} in addition to the features; least memory {memory or '?'}"
+    fields["graph"] = f"{graph or '?'} in addition to the features; the import needs at least {memory or '?'} of memory"
     counts = [(name, format_count(n)) for name, n in (*source.nodes.items(), *source.edges.items())]
     counts += [(name, f"about {format_count(n)}") for name, n in source.about.items() if name not in FLAGS]
     roots = " or ".join(root or "the directory itself" for root in source.roots)
     return (
         Fields({source.name: source.title, **fields}),
-        *([Table("Nodes and edges", ("type, relation", "number"), counts)] if counts else []),
-        Table(f"Files, in {roots}", ("file", "holds", "size"), list_files(source), left=2),
+        *([Table("Nodes and edges", ("type or relation", "count"), counts)] if counts else []),
+        Table(f"Files, in {roots}", ("file", "contents", "size"), list_files(source), left=2),
         *(f"- {defect['text']} ({defect['id']}) {defect['cure']}" for defect in source.defects),
         f"next: tiering import DIR --spec {source.name} --out GRAPH",
     )
@@ -243,9 +243,9 @@ def report_command(
         list[Path], Argument(metavar="ARTIFACT|JSON..", help="Artifacts; JSON of evaluate, plan, trace and doctor.")
     ],
     out: Annotated[Path, Option("--out", "-o", help="Page to write.", metavar="FILE.html")],
-    paths: Annotated[bool, Option("--paths", help="Show whole paths instead of the names of files.")] = False,
+    paths: Annotated[bool, Option("--paths", help="Show whole paths instead of file names.")] = False,
 ) -> None:
-    """Write one HTML page that needs no network: sizes, skew, hit rates, measured epochs, how all of it was made."""
+    """Write one HTML page that needs no network: sizes, skew, hit rates, predicted and measured epochs, commands."""
     from tiering.pipeline import report
 
     path = report(sources, out, paths=paths)

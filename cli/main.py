@@ -26,7 +26,7 @@ _loading = True  # there is no work yet that a signal would have to stop in orde
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command (arguments without the program's name, by default those of the process); returns the exit code.
+    """Run one command (arguments without the program's name, by default the process's); returns the exit code.
 
     Errors of the user or the machine are one line on standard error, of JSON with ``--json``.
     """
@@ -67,7 +67,7 @@ def _run(arguments: list[str]) -> int:
         if code == INTERRUPTED:
             code, message = _received()
             if progress.kept:
-                message += f"; what is finished is kept, go on with: {shlex.join(['tiering', *arguments])}"
+                message += f"; finished steps are kept; resume with: {shlex.join(['tiering', *arguments])}"
         if message:
             with suppress(OSError):  # a terminal that hung up
                 progress.note(_as_json(error, code, message) if "--json" in arguments else message)

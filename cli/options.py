@@ -24,7 +24,7 @@ from .output import print_artifact, print_estimate
 from .parameters import COMMON, Text
 
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
-MEMORY = Option("Memory to stay within, such as 8GiB or 50%; page cache is free.", "SIZE|auto", COMMON)
+MEMORY = Option("Memory limit, for example 8GiB or 50%. The page cache does not count.", "SIZE|auto", COMMON)
 
 
 @dataclass(frozen=True)
@@ -32,28 +32,28 @@ class Common:
     """Options that every stage has."""
 
     memory: str = option("auto", MEMORY.help, MEMORY.metavar, panel=COMMON)
-    threads: str = option("auto", "Threads; the result is the same.", "N|auto", panel=COMMON)
-    force: bool = option(False, "Replace an existing output, if tiering wrote all that it holds.", panel=COMMON)
+    threads: str = option("auto", "Number of threads; the result does not depend on it.", "N|auto", panel=COMMON)
+    force: bool = option(False, "Replace an existing output, if tiering wrote everything in it.", panel=COMMON)
     no_verify: bool = option(False, "Do not compare what is read with its checksums.", panel=COMMON)
-    dry_run: bool = option(False, "Print time, memory and disk that it would take, and do nothing.", panel=COMMON)
+    dry_run: bool = option(False, "Print the time, memory and disk space needed, and do nothing.", panel=COMMON)
     json: bool = option(False, "Print one JSON document instead of text.", panel=COMMON)
 
 
 Out = Annotated[Path, typer.Option("--out", "-o", help="Artifact to write.", metavar="DIR")]
-Seed = Annotated[int, typer.Option(help="Seed of everything random.", min=0)]
+Seed = Annotated[int, typer.Option(help="Seed of all random choices.", min=0)]
 Train = Annotated[
     str | None,
     typer.Option(
-        help="Training nodes: a split of the graph, a .npy file of ids (TYPE=FILE where there are several types), or a "
-        "fraction such as 1%. Default: the graph's own train split.",
+        help="Training nodes: a split of the graph, a .npy file of ids (TYPE=FILE if there are several types), or "
+        "a fraction such as 1%. Default: the graph's split named train.",
         metavar="SPLIT|FILE|PERCENT",
     ),
 ]
 SeedTime = Annotated[
     str | None,
     typer.Option(
-        help="With --time: a .npy file of the time of each training node, in their order (TYPE=FILE where there are "
-        "several types); a node may come several times then. Default: the nodes' own times.",
+        help="With --time: a .npy file with the time of each training node, in their order (TYPE=FILE if there are "
+        "several types). A node may occur several times. Default: the nodes' own times.",
         metavar="FILE",
     ),
 ]
@@ -108,7 +108,7 @@ class Call:
         given = self.collect(ClusterOptions)
         if self.executor is None:
             for name in given:
-                raise InputError(f"{spell_flag(name)}: has no effect without --executor; add it, or leave it out")
+                raise InputError(f"{spell_flag(name)}: has no effect without --executor; add it, or omit the option")
             return None
         return ClusterOptions(**given)
 

@@ -31,19 +31,19 @@ def import_command(
         Argument(
             metavar="SRC",
             click_type=click.Path(),
-            help="Dataset: a directory or file, or its URL (s3://, gs://, abfs://); not needed with --relation.",
+            help="Dataset: a directory, a file, or a URL (s3://, gs://, abfs://); not needed with --relation.",
         ),
     ] = None,
     format_: Annotated[str, Option("--format", help=_FORMATS, metavar="NAME")] = "auto",
     edge_ids: Annotated[
         bool | None,
-        Option("--edge-ids/--no-edge-ids", help="Keep each edge's position in SRC, 8 bytes; default: of PyG and DGL."),
+        Option("--edge-ids/--no-edge-ids", help="Keep each edge's position in SRC, 8 bytes. Default: for PyG and DGL."),
     ] = None,
     checksum_features: Annotated[
-        bool, Option("--checksum-features", help="Read feature files whole, to notice any damage later.")
+        bool, Option("--checksum-features", help="Read feature files whole, to detect later damage.")
     ] = False,
 ) -> None:
-    """Import a dataset as a graph: adjacency by destination, labels, splits. Features in local files stay there."""
+    """Import a dataset as a graph: adjacency by destination, labels, splits. Local feature files are not copied."""
     options = call.collect(ImportOptions)
     if checksum_features:
         options["checksum_features"] = True
@@ -52,7 +52,7 @@ def import_command(
 
 @takes(group(Recipe), group(Common, "force", "json"))
 def generate_command(call: Call, out: Annotated[Path, Argument(metavar="OUT", help="Directory to create.")]) -> None:
-    """Generate a dataset in IGB's format: power-law communities, labels that a GNN finds and an MLP does not."""
+    """Generate a dataset in IGB's format: power-law communities, and labels that a GNN can learn and an MLP cannot."""
     sizes = {"nodes": call.nodes, "edges": call.edges, **call.collect(Recipe)}
     made = generate_dataset(out, force=call.force, **sizes)
     meta = json.loads((made / "processed" / "meta.json").read_text())

@@ -19,11 +19,11 @@ from .output import print_estimate, print_result
 
 _METHOD = " ".join(f"{name}: {text}" for name, text in HELP.items()) + f" {AUTO}: {AUTO_HELP}"
 _FROM = (
-    "Your own scores instead of a method: a .npy file of one finite number of 0 or more per node, in original ids; "
-    "TYPE=FILE, repeated, where several types have features."
+    "Use your own scores: a .npy file with one finite number of 0 or more per node, by original id. TYPE=FILE, "
+    "repeated, if several types have features."
 )
 _FIRST = (
-    "Nodes that come before all others whatever their score, so that the fastest tiers hold them: a .npy file of "
+    "Pinned nodes: they come first whatever their score, so that the fastest tiers store them. A .npy file of "
     "original ids, in the order wanted; TYPE=FILE, repeated, for several types."
 )
 
@@ -39,7 +39,7 @@ def score_command(
     seed_time: SeedTime = None,
     seed: Seed = 0,
 ) -> None:
-    """Predict how often training will read each node's features, and where fanouts are given, its adjacency."""
+    """Predict how often training will read each node's features and, if fanouts are given, its adjacency list."""
     # Only what stands on the command line: an option that does not matter to the method is noted, a default is not.
     given = {**call.collect(ScoreOptions, SamplingOptions), "scores": from_, "train": train}
     given["seed_time"] = seed_time
@@ -56,10 +56,10 @@ def reorder_command(
     out: Out,
     first: Annotated[list[str] | None, Option(help=_FIRST, metavar="[TYPE=]FILE")] = None,
     features: Annotated[
-        bool, Option("--features", help="Write a reordered feature table too; a layout does not need it.")
+        bool, Option("--features", help="Also write a reordered feature table; a layout does not need it.")
     ] = False,
 ) -> None:
-    """Renumber the nodes by score, hottest first: adjacency, labels, splits, edge data, and the way back."""
+    """Renumber the nodes by score, hottest first: adjacency, labels, splits and edge data, with a map to old ids."""
     asked = {"first": first, "features": features}
     call.run_stage("estimate_reorder", "reorder_graph", graph, scores, out, **asked)
 
@@ -71,13 +71,13 @@ def layout_command(
     out: Out,
     scores: Annotated[
         Path | None,
-        Option(help="For --adjacency-cache and edge features: the scores that R was ordered by.", metavar="S"),
+        Option(help="Scores that R was ordered by. --adjacency-cache needs them, edge features use them.", metavar="S"),
     ] = None,
 ) -> None:
-    """Cut the feature rows into tiers, hottest first, and write the files each tier is loaded from.
+    """Divide the feature rows into tiers, hottest first, and write the files that each tier is loaded from.
 
-    With --adjacency-cache, the GPU's memory is shared with the hottest adjacency lists. Sizes that the machine chooses
-    leave memory for batches of --batch-size with --fanouts (10,10,10 by default).
+    With --adjacency-cache, the GPU's memory is shared with the hottest adjacency lists. Automatic tier sizes reserve
+    memory for batches of --batch-size with --fanouts (10,10,10 by default).
     """
     options = call.collect(LayoutOptions, SamplingOptions)
     call.run_stage("estimate_layout", "layout", reordered, out, scores=scores, **options)
@@ -86,17 +86,17 @@ def layout_command(
 @takes(group(Common))
 def export_command(
     call: Call,
-    layout: Annotated[Path, Argument(metavar="L", help="Layout; or a graph, reordered or not; or embeddings.")],
+    layout: Annotated[Path, Argument(metavar="L", help="Layout, graph (reordered or not), or embeddings.")],
     out: Annotated[Path, Option("--out", "-o", help="Directory to write.", metavar="DIR")],
-    original_order: Annotated[bool, Option("--original-order", help="Nodes have the source's ids, not ranks.")] = False,
+    original_order: Annotated[bool, Option("--original-order", help="Number nodes by original id, not rank.")] = False,
     stored: Annotated[
-        bool, Option("--stored", help="Rows that a codec stored as they are, with its parameters, not decoded.")
+        bool, Option("--stored", help="Do not decode encoded rows: write them as stored, and the codec's parameters.")
     ] = False,
     format_: Annotated[
-        str, Option("--format", help="Of embeddings: npy, or parquet with your own ids.", metavar="npy|parquet")
+        str, Option("--format", help="Format of embeddings: npy, or parquet with your own ids.", metavar="npy|parquet")
     ] = "npy",
 ) -> None:
-    """Write adjacency, features, labels and splits as .npy files for other programs; embeddings as parquet too."""
+    """Write adjacency, features, labels and splits as .npy files for other programs; embeddings also as parquet."""
     asked = {"original_order": original_order, "stored": stored, "format": format_}
     call.run_stage("estimate_export", "export_layout", layout, out, **asked)
 
@@ -104,7 +104,7 @@ def export_command(
 @takes(group(ClusterOptions), group(Common, "threads", "no_verify", "dry_run", "json"))
 def run_command(
     call: Call,
-    config: Annotated[Path, Argument(metavar="CONFIG.toml", help="What to run.")],
+    config: Annotated[Path, Argument(metavar="CONFIG.toml", help="TOML file of the chain.")],
     memory: Annotated[
         str | None,
         Option(
@@ -113,7 +113,7 @@ def run_command(
     ] = None,
     force: Annotated[bool, Option("--force", help="Redo every step.")] = False,
 ) -> None:
-    """Run the whole chain from one file. Finished steps are kept: started again, it goes on where it stopped."""
+    """Run the whole chain from one TOML file. Finished steps are kept: a rerun resumes at the first unfinished step."""
     from tiering import pipeline
 
     asked = {"threads": call.threads, "memory": memory, "force": force, "cluster": call.cluster()}
@@ -122,9 +122,9 @@ def run_command(
         return
     report = pipeline.run_config(config, verify=not call.no_verify, **asked)
     rows = [
-        (step["stage"], "done" if step["done"] else "was there", format_seconds(step["seconds"]), step["path"])
+        (step["stage"], "done" if step["done"] else "up to date", format_seconds(step["seconds"]), step["path"])
         for step in report
     ]
     rows.append(("all", "", format_seconds(sum(step["seconds"] for step in report)), ""))
-    table = Table("", ("step", "", "time", "artifact"), rows, left=2)
+    table = Table("", ("step", "result", "time", "artifact"), rows, left=2)
     print_result(call.json, {"config": str(config), "stages": report}, table)

@@ -24,11 +24,11 @@ def trace_command(
     call: Call,
     layout: Annotated[Path, Argument(metavar="LAYOUT", help="Layout.")],
     epochs: Annotated[int, Option(help="Epochs to replay.", metavar="N", min=1)] = 1,
-    batches: Annotated[int, Option(help="Of an epoch, at most; 0: all.", metavar="N", min=0)] = 0,
+    batches: Annotated[int, Option(help="Maximum number of batches per epoch (0: all).", metavar="N", min=0)] = 0,
     seed: Seed = 0,
     train: Train = None,
 ) -> None:
-    """Replay epochs of the loader without a model: how fast batches come, from where, and what that is bound by."""
+    """Replay epochs of the loader without a model: how fast batches come, from which tiers, what limits the speed."""
     from tiering.formats.user_arrays import resolve_train
     from tiering.loader import open_layout
 
@@ -62,11 +62,11 @@ def trace_command(
             found.append({"epoch": epoch, "seconds": seconds, "first_batch": first, **stats.as_dict(), **plans})
             if call.json:
                 continue
-            facts = [f"look-ahead: {choice}; {choice.seconds:.5f} s of reading a batch foreseen"] if choice else []
+            facts = [f"look-ahead: {choice}; {choice.seconds:.5f} s of reading per batch predicted"] if choice else []
             facts += [f"ssd: {depth}"] if depth else []
             facts += [f"disk of neighbor lists: {lists}"] if lists else []
             print_parts(
-                f"epoch {epoch}: {seconds:.3f} s, {seconds / max(1, count):.5f} s a batch, first {first:.3f} s",
+                f"epoch {epoch}: {seconds:.3f} s, {seconds / max(1, count):.5f} s per batch, first batch {first:.3f} s",
                 *(fact for fact in facts if fact not in shown),  # what the last epoch has not said
                 *stats.describe(),
             )

@@ -1,7 +1,7 @@
 """tiering: hotness scores, reordering and tiered layouts for GNN training on graphs larger than memory.
 
-``tiering.open(path)`` opens any artifact; ``tiering.check(path)`` returns everything wrong with one. Each command has a
-function, which takes what the command takes (artifacts opened or by path) and returns what was made, opened:
+``tiering.open(path)`` opens any artifact; ``tiering.check(path)`` returns its problems. Each command has a function
+with the same options. It accepts artifacts, opened or by path, and returns the new artifact, opened:
 
     graph = tiering.import_graph("data", out="graph")
     scores = tiering.score_graph(graph, out="scores", fanouts=[10, 10])
@@ -9,7 +9,7 @@ function, which takes what the command takes (artifacts opened or by path) and r
     reordered = tiering.reorder_graph(graph, scores, out="reordered")
     layout = tiering.write_layout(reordered, out="layout", gpu="8GiB", cpu="64GiB", ssd=["/nvme0", "/nvme1"])
 
-``tiering.tiered(tensor, gpu="2GiB", order=scores)`` needs none of these: it makes tiers from a tensor in memory.
+``tiering.tiered(tensor, gpu="2GiB", order=scores)`` makes tiers from a tensor in memory, without files.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _OTHERS = {
 
 
 def __getattr__(name: str) -> Any:
-    """Load the public functions at the first access: ``import tiering`` alone takes no time."""
+    """Load the public functions when the first is requested: ``import tiering`` alone takes no time."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if "_" in name:  # a command
@@ -80,7 +80,7 @@ def __getattr__(name: str) -> Any:
 def open(path: str | os.PathLike[str]) -> Any:
     """Open the artifact at `path`: a `Graph`, `Features`, `Scores`, `Order`, `TieredLayout` or `TieredEmbeddings`.
 
-    Layouts and embeddings come ready to read; torch is imported only for tensors. Raises `MissingError`
+    Layouts and embeddings are ready to read; torch is imported only when tensors are requested. Raises `MissingError`
     if there is nothing at `path`, `FormatError` if it is damaged or of a version this package cannot read.
     """
     from tiering.memory import require_floor
@@ -115,9 +115,9 @@ def check(
     level
         ``header`` O(1), ``structure`` O(nodes), ``full`` O(edges) and all checksums.
     sample
-        At level ``full``: share of the blocks of 64 MiB of each file that is compared.
+        At level ``full``: fraction of the blocks of 64 MiB of each file that is compared.
     cluster
-        At level ``full``, of all blocks: how tasks compare them.
+        At level ``full`` without `sample`: options of the tasks that compare all blocks.
     """
     from tiering.memory import require_floor
 

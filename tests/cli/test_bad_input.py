@@ -84,7 +84,7 @@ def test_layout_of_what_is_not_reordered(tiering_cli, tmp_path, chain, unchanged
     unchanged()
     tiering_cli("layout", chain[0], "--cpu", "auto", "--out", tmp_path / "layout").refused("tiering reorder")
     tiering_cli("layout", chain[1], "--cpu", "auto", "--out", tmp_path / "layout").refused("graph", "scores")
-    tiering_cli("reorder", chain[2], "--scores", chain[1], "--out", tmp_path / "again").refused("reordered already")
+    tiering_cli("reorder", chain[2], "--scores", chain[1], "--out", tmp_path / "again").refused("already reordered")
     for method in ("auto", "degree", "presample", "vip", "hybrid"):
         given = ("--method", method, "--fanouts", "3")
         tiering_cli("score", chain[2], *given, "--out", tmp_path / "again").refused("reordered")

@@ -67,7 +67,7 @@ def test_a_sample_of_the_blocks(tiering_cli, tmp_path: Path, dataset: Path, monk
     monkeypatch.setattr(checksum, "BLOCK_BYTES", 1 << 10)
     tiering_cli("import", dataset, "--out", tmp_path / "graph").ok()
     tiering_cli("check", tmp_path / "graph", "--sample", "1%").refused("only --full compares blocks")
-    tiering_cli("check", tmp_path / "graph", "--full", "--sample", "3").refused("expected a share of the blocks")
+    tiering_cli("check", tmp_path / "graph", "--full", "--sample", "3").refused("expected a fraction of the blocks")
     document = tiering_cli("check", tmp_path / "graph", "--full", "--sample", "20%", "--json").ok().json
     assert 0.15 < document["coverage"]["compared"] / document["coverage"]["known"] < 0.25
     indices = tmp_path / "graph/relations/node__to__node/indices"

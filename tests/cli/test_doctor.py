@@ -45,7 +45,9 @@ def test_disks_are_measured_and_left_as_they_were(examined, tmp_path):
         figures = found[f"ssd {folder}"]["figures"]
         assert figures["reads_per_second"] > 0 and figures["bytes_per_second"] > 0
         assert figures["depth"] >= 128 and 0 < figures["peak_share"] <= 1 and figures["latency"] > 0
-        assert f"{figures['depth']} in flight reach {figures['peak_share']:.0%}" in found[f"ssd {folder}"]["text"]
+        assert (
+            f"queue depth of {figures['depth']} reaches {figures['peak_share']:.0%}" in found[f"ssd {folder}"]["text"]
+        )
         assert figures["size"] == 3 << 20 and figures["engine"] in ("io_uring", "threads")
         assert bool(found[f"ssd {folder}"]["advice"]) == (not figures["direct"])
         assert list(folder.iterdir()) == []
@@ -107,7 +109,7 @@ def test_what_is_missing_is_said(examined, monkeypatch):
 def test_a_control_group_is_said(examined, monkeypatch):
     monkeypatch.setattr(doctor, "total_memory", lambda: 1 << 30)
     found = examined()["memory"]
-    assert found["figures"]["limited"] and "a control group allows 1 GiB" in found["text"]
+    assert found["figures"]["limited"] and "1 GiB allowed by a control group" in found["text"]
 
 
 @pytest.mark.extra
@@ -115,7 +117,7 @@ def test_a_gpu_and_what_it_locks(examined, monkeypatch):
     lent = simulated_gpu.lend(monkeypatch)
     simulator = next(lent)
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (8 << 20, 8 << 20))
-    for writes, text in (("none", "not possible"), ("flushed", "seen after a flush"), ("ordered", "seen in order")):
+    for writes, text in (("none", "not possible"), ("flushed", "drives after a flush"), ("ordered", "drives in order")):
         simulator.set_drive_writes(writes)
         found = examined()
         assert found["gpu"]["figures"]["devices"][0]["drive_writes"] == writes

@@ -220,7 +220,7 @@ def test_relations_of_several_types(typed):
         layout.edge_features("prints")
     with pytest.raises(MissingError, match="no single relation"):
         layout.edge_features()
-    with pytest.raises(MissingError, match="is no node type"):
+    with pytest.raises(MissingError, match="is not a node type"):
         layout.features("paper:cites:paper")
 
 

@@ -85,14 +85,14 @@ def test_tables(tiering_cli, scored):
     assert "Bytes moved per epoch, with gpu 10%, cpu auto" in tiers
     assert "host link" in tiers and "peer link" not in tiers and "SSD" not in tiers
     ssd = tiering_cli("evaluate", graph, *scores, *BATCHES, "--gpu", "10%", "--ssd", "--block", "4KiB").ok().out
-    assert "read from SSD" in ssd and "pages" in ssd
+    assert "bytes read from SSD" in ssd and "pages read from SSD" in ssd
 
 
 def test_types_and_row_bytes(tiering_cli, hetero):
     graph, scores = hetero
     options = ("--fanouts", "4,4", *BATCHES, "--gpu", "5%", "--ssd")
     out = tiering_cli("evaluate", graph, *scores, *options).ok().out
-    competing, read = out.split("Read per epoch")
+    competing, read = out.split("Reads per epoch")
     assert "By node type" in competing and "institute" in competing and "fos" not in competing
     assert "features" in read and "paper:topic:fos" in read
     given = tiering_cli("evaluate", graph, *scores, *options, "--row-bytes", "fos=1KiB,paper=16", "--json").ok().json
@@ -146,7 +146,7 @@ def test_several_fanouts_and_their_plot(tiering_cli, scored, tmp_path):
     single = tiering_cli("evaluate", graph, *scores, *BATCHES, "--fanouts", "2,2", "--json").ok().json
     assert made.json["evaluations"][0] == {key: value for key, value in single.items() if key != "plot"}
     out = tiering_cli("evaluate", graph, *scores, *BATCHES, *depths).ok().out
-    assert "Fanouts 2,2: share of" in out and "Fanouts 2,2,2: share of" in out
+    assert "Fanouts 2,2: percent of" in out and "Fanouts 2,2,2: percent of" in out
 
 
 def test_presampled_scores_are_judged_on_unseen_epochs(tiering_cli, scored, tmp_path):
@@ -160,7 +160,7 @@ def test_presampled_scores_are_judged_on_unseen_epochs(tiering_cli, scored, tmp_
     seen = tiering_cli(*judge, "--json", "--first-epoch", 0).ok()
     assert seen.json["hit_rates"]["presample"] == seen.json["hit_rates"]["oracle"]
     assert seen.json["epochs"]["overlap"] == ["presample"]
-    assert "presample has counted epochs 0 to 2 of this very run" in seen.err
+    assert "presample has counted epochs 0 to 2 of this same run" in seen.err
 
 
 def test_a_graph_without_features_says_what_was_assumed(tiering_cli, tmp_path, tiny_dataset):

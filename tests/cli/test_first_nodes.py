@@ -56,9 +56,9 @@ def test_nodes_put_first_lie_in_the_fastest_tiers(tiering_cli, scored, tmp_path)
 
     sizes = ("--gpu", 3 * 24, "--cpu", "10%", "--ssd", tmp_path / "ssd")
     layout = tiering_cli("layout", tmp_path / "reordered", *sizes, "--out", tmp_path / "layout").ok()
-    assert "note: of node, 5 nodes were put first: 3 in gpu, 2 in cpu" in layout.err
+    assert "note: node: 5 pinned nodes: 3 in gpu, 2 in cpu" in layout.err
     dry = tiering_cli("layout", tmp_path / "reordered", *sizes, "--out", tmp_path / "l", "--dry-run").ok().out
-    assert "5 nodes were put first: 3 in gpu, 2 in cpu" in " ".join(dry.split())
+    assert "5 pinned nodes: 3 in gpu, 2 in cpu" in " ".join(dry.split())
     source = np.load(graph.parent / "data/node_feat.npy")
     with tiering.open(tmp_path / "layout") as opened:
         np.testing.assert_array_equal(opened.features().gather(np.arange(NODES)).numpy(), source[opened.new_to_old()])

@@ -19,7 +19,7 @@ COMMANDS = ["import", "generate", "score", "evaluate", "reorder", "layout", "run
 
 def test_help_names_every_command(tiering_cli):
     text = tiering_cli("--help").ok().out
-    for word in [*COMMANDS, "Get a graph", "Prepare tiers", "Look and measure"]:
+    for word in [*COMMANDS, "Get a graph", "Prepare tiers", "Inspect and measure"]:
         assert word in text
 
 

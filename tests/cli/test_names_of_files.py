@@ -67,7 +67,7 @@ def test_in_python(folder: Path, name: str, bad: str) -> None:
 def test_on_the_command_line(line: str, bad: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([bad if word == "BAD" else word for word in line.split()]) == 1
     error = capsys.readouterr().err
-    assert error.startswith("error: expected text that a file name can hold, found ")
+    assert error.startswith("error: expected text that can be part of a file name, found ")
     assert error.count("\n") == 1
 
 
@@ -79,7 +79,7 @@ def test_in_a_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         file.write_text(text)
         assert main(["run", str(file)]) == 1
         where = "[dataset]" if number == 0 else "[layout]"
-        assert f"error: {file}: {where} expected text that a file name can hold" in capsys.readouterr().err
+        assert f"error: {file}: {where} expected text that can be part of a file name" in capsys.readouterr().err
 
 
 def test_names_that_are_no_text_are_names(folder: Path) -> None:

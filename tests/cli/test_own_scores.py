@@ -60,7 +60,7 @@ def test_own_scores_rank_the_nodes_and_fill_the_tiers(tiering_cli, graph, tmp_pa
         assert opened.features().placement()["gpu"]["rows"] == NODES // 4
 
     refused = tiering_cli(*layout, "--force", "--adjacency-cache", "auto", "--scores", tmp_path / "scores")
-    refused.refused("given says nothing about reads of adjacency lists", "hybrid --fanouts")
+    refused.refused("given does not predict reads of adjacency lists", "hybrid --fanouts")
 
 
 def test_python_takes_arrays_lists_paths_and_mappings(graph, tmp_path):
@@ -86,14 +86,12 @@ def test_types_with_features_must_be_named_others_need_not(tiering_cli, typed, t
         np.save(tmp_path / f"{node_type}.npy", hotness(nodes=graph.num_nodes(node_type), seed=len(node_type)))
         options.append(("--from", f"{node_type}={tmp_path / node_type}.npy"))
     out = ("--out", tmp_path / "scores")
-    tiering_cli("score", typed, *options[0], *out).refused("found none of paper", "give --from paper=FILE")
-    tiering_cli("score", typed, "--from", tmp_path / "paper.npy", *out).refused(
-        "the node type is not clear", "author, paper"
-    )
+    tiering_cli("score", typed, *options[0], *out).refused("are missing: paper", "give --from paper=FILE")
+    tiering_cli("score", typed, "--from", tmp_path / "paper.npy", *out).refused("which node type", "author, paper")
     tiering_cli("score", typed, *options[0], *options[0], *out).refused("'author' is given twice")
     tiering_cli("score", typed, "--from", f"venue={tmp_path / 'paper.npy'}", *out).refused("TYPE=FILE", "found 'venue=")
     told = tiering_cli("score", typed, *options[0], *options[1], *out).ok()
-    assert "note: no scores were given of fos, institute, without features: all 0" in told.err
+    assert "note: scores of fos, institute are all 0: no features, and none were given" in told.err
     assert not tiering.open(tmp_path / "scores").values("fos").any()
     tiering_cli("score", typed, *options[0], *options[1], *options[2], *out, "--force").ok()
     scores = tiering.open(tmp_path / "scores")
@@ -124,7 +122,9 @@ def test_scores_that_do_not_fit(tiering_cli, graph, tmp_path, values, words):
 def test_what_stands_in_the_way_of_own_scores(tiering_cli, graph, tmp_path):
     np.save(tmp_path / "hotness.npy", hotness())
     given = ("score", graph, "--from", tmp_path / "hotness.npy", "--out", tmp_path / "scores")
-    tiering_cli(*given, "--method", "degree").refused("found 'degree'", "leave one out")
+    tiering_cli(*given, "--method", "degree").refused(
+        "'degree' has no effect with your own scores", "omit one of the two"
+    )
     tiering_cli("score", graph, "--from", tmp_path / "none.npy", "--out", tmp_path / "s").refused("found nothing")
     tiering_cli("score", graph, "--method", "given", "--out", tmp_path / "s").refused("found 'given'")
     note = tiering_cli(*given, "--train", "10%", "--sweeps", 3).ok().err

@@ -94,9 +94,9 @@ def test_run_goes_on_where_it_stopped(tiering_cli, tmp_path, tiny_dataset):
     again = tiering_cli("run", tmp_path / "chain.toml", "--json").ok().json
     assert [step["done"] for step in again["stages"]] == [False] * 4
     found = tiering_cli("run", tmp_path / "chain.toml").ok()
-    assert "was there" in found.out and "all" in found.out
-    assert found.err.splitlines()[1] == f"[2/4] score: {tmp_path}/out/scores was there"
+    assert "up to date" in found.out and "all" in found.out
+    assert found.err.splitlines()[1] == f"[2/4] score: up to date, kept {tmp_path}/out/scores"
     lines = tiering_cli("run", tmp_path / "chain.toml", "--force").ok().err.splitlines()
-    assert f"[3/4] reorder: making {tmp_path}/out/reordered" in lines
+    assert f"[3/4] reorder: writing {tmp_path}/out/reordered" in lines
     assert re.fullmatch(r"\[4/4\] layout: done in [\d.]+ s, [\d.]+ KiB, [\d.]+ [KM]?i?B/s", lines[-1])
     tiering_cli("check", tmp_path / "out/layout", "--full").ok()

@@ -79,12 +79,12 @@ def test_a_page_has_all_parts_and_loads_nothing(page: Page, chain: Path) -> None
     titles = ["Tiers", "Hit rates", "Predicted epochs", "Measured epochs", "Graph", "Scores", "Artifacts", "Machine"]
     assert page.all("h2") == titles
     assert not page.loaded and "url(" not in page.html and "@import" not in page.html and "<script" not in page.html
-    assert "Nothing is known" not in page.html
+    assert "No data." not in page.html
     assert len(page.html) < 2e6
     assert [title for title, _ in page.figures] == [
-        "layout: bytes of rows by tier", "Reads served, fanouts 3,2", "Predicted epoch by memory",
+        "layout: bytes of feature rows by tier", "Reads served, fanouts 3,2", "Predicted epoch by memory",
         *(title for title, _ in page.figures if title.startswith(("Epoch 0: ", "Epoch 1: "))),
-        "In-degree: edges of the nodes that have most", "Scores: expected reads of the hottest nodes",
+        "In-degree: edges of the nodes with the highest in-degree", "Scores: expected reads of the hottest nodes",
     ]  # fmt: skip
     assert all(figure.get("role") == "img" and figure.get("aria-label") for _, figure in page.figures)
     for name in ("graph", "scores", "reordered", "layout"):
@@ -126,7 +126,7 @@ def test_the_summary_names_what_a_layout_gains(chain: Path, documents: dict[str,
     for one in plan["epochs"]:
         one["dtype"] = "int8"
     page = Page(tiering.report([chain / "layout", plan], tmp_path / "b.html"))
-    assert "layout stores float32, of which the plan has no epoch: run it with --dtype float32." in page.all("p")
+    assert "layout stores float32, missing in the plan: run `tiering plan --dtype float32`." in page.all("p")
     assert "none for layout, which stores float32" in page.all("td")
     assert any("Run `tiering plan` with --dtype float32." in cell for cell in page.all("td"))
     knees = [{**epoch, "dtype": "int8"} for epoch in plan["knees"]]
@@ -152,7 +152,7 @@ def test_figures_show_the_numbers_of_their_sources(page: Page, chain: Path, docu
         assert all(f"{100 * rate:.1f}" in page.all("td") for rate in own)
     tiers = tiering.open(chain / "layout").artifact.summary()["node_types"]["node"]["tiers"]
     bytes_of = [tier["bytes"] for tier in tiers.values() if tier["rows"]]
-    bar = [part for part in figures["layout: bytes of rows by tier"] if part.get("height") == "26"]
+    bar = [part for part in figures["layout: bytes of feature rows by tier"] if part.get("height") == "26"]
     assert [float(part.get("width", 0)) + 1 for part in bar] == pytest.approx(
         [360 * size / sum(bytes_of) for size in bytes_of], abs=0.02
     )
@@ -180,10 +180,10 @@ def test_skew_is_that_of_sorted_values(differences: bool) -> None:
 def test_a_part_without_data_says_what_fills_it(chain: Path, tmp_path: Path, tiering_cli: Any) -> None:
     out = tmp_path / "report.html"
     tiering_cli("report", chain / "graph", "--out", out).ok()
-    absent = [text for text in Page(out).all("p") if text.startswith("Nothing is known of this")]
+    absent = [text for text in Page(out).all("p") if text.startswith("No data.")]
     assert len(absent) == 5
     for command in ("evaluate G -s S", "plan G", "trace L"):
-        assert f"Nothing is known of this: give what `tiering {command} --json` prints too." in absent
+        assert f"No data. Give the report the output of `tiering {command} --json`." in absent
     assert json.loads(tiering_cli("report", chain / "graph", "--out", out, "--json").ok().out)["path"] == str(out)
 
 
@@ -194,7 +194,7 @@ def test_a_layout_that_a_plan_is_not_of(chain: Path, documents: dict[str, Path],
     ranked = tiering.reorder_graph(graph, tiering.score_graph(graph, tmp_path / "s", "degree"), tmp_path / "r")
     layout, plan = tiering.write_layout(ranked, tmp_path / "l"), json.loads(documents["plan"].read_text())
     page = Page(tiering.report([layout, plan], tmp_path / "page.html"))
-    assert "l holds adjacency alone: its graph has no features." in page.all("p") and "today" not in page.html
+    assert "l contains only adjacency lists: its graph has no features." in page.all("p") and "today" not in page.html
     assert not any("by tier" in title for title, _ in page.figures)
     plan["parameters"]["fanouts"] = [{"a:to:b": 3}]
     assert "today" not in Page(tiering.report([chain / "layout", plan], tmp_path / "page.html")).html
@@ -216,13 +216,13 @@ def test_names_are_text(documents: dict[str, Path], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("text", "words"), [
-    ('{"hit_rates": 3}', "expected what `tiering evaluate G -s S --json` prints, found a wrong one (KeyError"),
-    ('{"knees": [], "epochs": []}', "expected what `tiering plan G --json` prints"),
-    ('{"epochs": [{"wall": 1}]}', "expected what `tiering trace L --json` prints"),
-    ('{"findings": 1e999}', "expected what `tiering doctor --json` prints"),
-    ('{"findings": [NaN]}', "NaN is no number in JSON"),
-    ("[1, 2", "expected an artifact, or JSON that a command has printed, found: Expecting"),
-    ('{"a": 1}', "expected an artifact, or what `tiering evaluate`, `plan`, `trace` or `doctor` prints with --json"),
+    ('{"hit_rates": 3}', "expected the output of `tiering evaluate G -s S --json`, found other content (KeyError"),
+    ('{"knees": [], "epochs": []}', "expected the output of `tiering plan G --json`"),
+    ('{"epochs": [{"wall": 1}]}', "expected the output of `tiering trace L --json`"),
+    ('{"findings": 1e999}', "expected the output of `tiering doctor --json`"),
+    ('{"findings": [NaN]}', "NaN is not a number in JSON"),
+    ("[1, 2", "expected an artifact, or JSON printed by a command, found: Expecting"),
+    ('{"a": 1}', "expected an artifact, or the --json output of `tiering evaluate`, `plan`, `trace` or `doctor`"),
 ])  # fmt: skip
 def test_a_document_of_another_kind(text: str, words: str, tmp_path: Path, tiering_cli: Any) -> None:
     (tmp_path / "a.json").write_text(text)
@@ -237,7 +237,7 @@ def test_what_is_not_there_or_must_stay(chain: Path, tmp_path: Path, tiering_cli
         (tmp_path / "none", tmp_path / "a.html", "none: expected an artifact"),
         (tmp_path, tmp_path / "a.html", "expected an artifact directory"),
         (chain / "graph", tmp_path / "mine.html", "mine.html: is a file that tiering did not write"),
-        (chain / "graph", tmp_path / "no" / "a.html", "does not exist; make it first"),
+        (chain / "graph", tmp_path / "no" / "a.html", "does not exist; create it first"),
         (chain / "graph", chain / "graph" / "a.html", "which the command reads"),
     ):
         failed = tiering_cli("report", source, "--out", out)

@@ -43,7 +43,7 @@ def test_what_is_finished_is_kept(tiering_cli, tmp_path, tiny_dataset, number, c
     process = stopped("import", tiny_dataset, "--out", tmp_path / "graph")
     os.kill(process.pid, number)
     done, command = process.wait(), f"tiering import {tiny_dataset} --out {tmp_path / 'graph'}"
-    assert (done.returncode, done.stderr) == (code, f"{words}; what is finished is kept, go on with: {command}\n")
+    assert (done.returncode, done.stderr) == (code, f"{words}; finished steps are kept; resume with: {command}\n")
     assert "resuming an earlier run" in tiering_cli(*command.split()[1:]).ok().err
 
 

@@ -189,7 +189,7 @@ def test_bad_streams_are_refused(tmp_path: Path, make: Callable[[], Any], messag
         ({"source": EDGES, "format": "parquet"}, "expected auto or tables for a Table, found 'parquet'"),
         ({"source": EDGES, "spec": "cora"}, "does not apply to a graph in memory"),
         ({"relations": {WHOLE: {"file": EDGES, "src": EDGES}}}, "pyarrow.Table: no such column; there are: src, dst"),
-        ({"nodes": {"node": EDGES}}, "expected a dataset, or tables of edges"),
+        ({"nodes": {"node": EDGES}}, "give a dataset, or tables of edges"),
         ({"source": EDGES, "nodes": {"node": pa.table({"id": pa.array([0, None, 2])})}}, "an id in each row, found"),
     ],
 )  # fmt: skip

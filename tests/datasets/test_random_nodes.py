@@ -91,7 +91,7 @@ def test_sizes_of_tiers_need_features(crawl: Path, tmp_path: Path, tiering_cli: 
         tiering_cli("reorder", graph, "--scores", scores, "--out", ranked).ok()
     ranked, out = tmp_path / "plain-ranked", ("--out", tmp_path / "layout")
     for sizes in (["--cpu", "1GiB"], ["--gpu", "10%"], ["--ssd", tmp_path / "ssd"], ["--peer", "2x1MiB"]):
-        result = tiering_cli("layout", ranked, *sizes, *out).refused("sizes of tiers are for features, which the graph")
+        result = tiering_cli("layout", ranked, *sizes, *out).refused("sizes of tiers need features, which the graph")
         assert "--random-features DIM, --random-labels CLASSES and --random-train 1%" in result
     assert not (tmp_path / "layout").exists() and not (tmp_path / "ssd").exists()
     tiering_cli("layout", ranked, *out).ok()

@@ -83,9 +83,9 @@ def test_rows_of_several_sizes_are_counted_by_bytes(tmp_path, shared_data):
     for at, draw in enumerate((draw_frequency, draw_cumulative, draw_hit_rates)):
         draw(axes[at], mixed)
         assert "feature bytes" in axes[at].get_xlabel()
-    assert axes[0].get_ylabel().startswith("reads per KiB and epoch")
+    assert axes[0].get_ylabel().startswith("reads per KiB per epoch")
     draw_frequency(axes[3], found)
-    assert axes[3].get_ylabel().startswith("reads per row and epoch") and "feature rows" in axes[3].get_xlabel()
+    assert axes[3].get_ylabel().startswith("reads per row per epoch") and "feature rows" in axes[3].get_xlabel()
     for panel, unit in ((axes[0], found.num_bytes / 1024), (axes[3], found.num_rows)):
         x, y = next(line for line in panel.get_lines() if line.get_label() == "degree").get_data()
         reads = np.nansum(y * np.diff(np.concatenate([[0], x]))) / 100 * unit

@@ -90,8 +90,8 @@ def test_evaluations_and_plans_report_it(ring):
     assert plan.locality == found.locality and str(plan.locality) in str(plan.describe())
     assert plan.to_json()["locality"]["ratio"] == found.locality.ratio
     assert str(Locality(250, 2000, 2400)) == (
-        "locality 1.2: an epoch over 250 training nodes reads 2,000 nodes, over 250 random nodes 2,400"
+        "locality 1.2: an epoch with 250 training nodes reads 2,000 nodes, with 250 random nodes 2,400"
     )
     assert str(Locality(250, 300, 2400)).endswith(
-        "2,400; rank rows by hybrid, vip or presample, which know the training nodes"
+        "2,400; order by hybrid, vip or presample, which know the training nodes"
     )

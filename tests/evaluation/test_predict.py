@@ -145,16 +145,16 @@ def test_refusals(graphs, tmp_path):
     graph, _, reordered = graphs[False]
     how = SamplingOptions(**RUN)
     for asked, error, message in (
-        ({"rows_in_memory": ["64MiB"]}, InputError, r"rows in memory: 64MiB .* a loader takes at least [\d.]+ MiB"),
+        ({"rows_in_memory": ["64MiB"]}, InputError, r"rows in memory: 64MiB .* a loader needs at least [\d.]+ MiB"),
         ({"rows_in_memory": [0]}, InputError, "rows in memory: expected a size such as 8GiB, found 0"),
         ({"disk": "nvme-gen9"}, InputError, "disk: expected measured, a file of figures, or one of nvme-gen3, .*gen9"),
         ({"disk": "0xhdd"}, InputError, "disk: expected 1 to 64 drives"),
         ({"dtype": "int9"}, InputError, "dtype: expected auto, float32, .*'int9'"),
         ({"dtype": []}, InputError, "disk, dtype: expected at least one of each"),
         ({"step_seconds": -1}, InputError, "step seconds: expected seconds above 0, found -1"),
-        ({"target": "20"}, InputError, "target: expected such as 'epoch 20s'"),
+        ({"target": "20"}, InputError, "target: expected a time, such as 'epoch 20s'"),
         ({"price": tmp_path / "none.toml"}, OSError, r"none\.toml"),
-        ({"memory": 1 << 20}, BudgetError, "plan: the order of .* rows, and a batch"),
+        ({"memory": 1 << 20}, BudgetError, "plan: the order of .* rows and a batch"),
         ({"train": "none"}, (InputError, MissingError), "none"),
     ):
         with pytest.raises(error, match=message):
@@ -200,12 +200,15 @@ def test_the_knee(tmp_path):
     """Of 100, 30, 20, 10, 0 s at 4 to 20 GiB the second is farthest below the chord; steps of 15 s take the fourth."""
     plan = EpochPredictions(line(100, 30, 20, 10, 0), 1000, 5, {"test": DISK}, LOCALITY)
     assert plan.knee(plan.epochs) is plan.epochs[1]
-    assert "the knee is at 8 GiB: 30 s of I/O an epoch, after 1 min 40 s with 4 GiB" in str(plan.describe())
+    assert "the knee is at 8 GiB: 30 s of I/O per epoch, compared with 1 min 40 s with 4 GiB" in str(plan.describe())
     steps = replace(plan, step_seconds=0.015)
     assert steps.knee(plan.epochs) is plan.epochs[3]
-    assert "16 GiB: epoch 15 s, bound by the steps; below 16 GiB it is bound by the disk" in str(steps.describe())
+    assert (
+        "with 16 GiB an epoch takes 15 s, the time of the training steps; below 16 GiB the disk is the bottleneck"
+        in str(steps.describe())
+    )
     slow = replace(steps, epochs=line(100, 30))
-    assert "8 GiB: epoch 30 s, bound by the disk at every size that was tried; steps alone take 15 s" in str(
+    assert "with 8 GiB an epoch takes 30 s, training steps alone 15 s; the disk is always the bottleneck" in str(
         slow.describe()
     )
     assert plan.plot(tmp_path / "plan.png").stat().st_size > 5000
@@ -245,13 +248,13 @@ def test_prices(tmp_path):
     plan = EpochPredictions(line(1800), 10, 5, {"test": replace(DISK, drives=2)}, LOCALITY, prices=Prices.read(file))
     assert plan.epoch_cost(plan.epochs[0]) == pytest.approx((1 + 4 * 0.5 + 2 * 3) / 2)  # half an hour
     assert plan.to_json()["epochs"][0]["cost"] == plan.epoch_cost(plan.epochs[0])
-    with pytest.raises(InputError, match=r"prices\.toml: expected a price of 2xhdd in \[disk\], found only test"):
+    with pytest.raises(InputError, match=r"prices\.toml: \[disk\] has no price for 2xhdd, only for test"):
         PlanOptions(disk=["test", "2xtest", "2xhdd"], price=file)
     file.write_text("machine = 1")
     assert PlanOptions(disk="2xhdd", price=file).prices is not None
     for text in ("currency = 3", "machine = -1", "disk = 3", "other = 1", '[disk]\na = "x"'):
         file.write_text(text)
-        with pytest.raises(InputError, match=r"prices\.toml: expected currency, and prices of an hour"):
+        with pytest.raises(InputError, match=r"prices\.toml: expected currency, prices per hour"):
             Prices.read(file)
     file.write_text("x")
     with pytest.raises(FormatError, match=r"prices\.toml: expected TOML"):
@@ -267,7 +270,7 @@ def test_the_least_memory_for_a_target(graphs):
     plan = predict(reordered, SamplingOptions(**RUN), **ask, target="epoch 0.001s", step_seconds=1e-6)
     assert "an epoch of 1 ms " in to_text(plan.describe()) and plan._row(plan.epochs[0])[-1].endswith(" ms")
     plan = predict(reordered, SamplingOptions(**RUN), **ask, target="epoch 1s", step_seconds=10)
-    assert plan.least == [None] and "takes faster steps" in str(plan.describe())
+    assert plan.least == [None] and "needs faster training steps" in str(plan.describe())
     assert PlanOptions(target="epoch 2 min").target_seconds == 120
 
 

@@ -72,7 +72,7 @@ def test_sampling_options_stand_alone(star):
     options = SamplingOptions([1], batch_size=1, seed=3)
     whole = evaluate(star, {}, options, train=[1, 2])
     assert whole.to_json() == evaluate(star, {}, [1], batch_size=1, seed=3, train=[1, 2]).to_json()
-    with pytest.raises(InputError, match="batch_size: expected inside the sampling options"):
+    with pytest.raises(InputError, match="batch_size: give these inside the sampling options"):
         evaluate(star, {}, options, train=[1, 2], batch_size=1)
 
 

@@ -71,7 +71,7 @@ def disturb(trials: Trials, luck: random.Random, fault: str) -> bool:
         assert len(lines) == 1, f"{story}: {answer}"
         start = "error: " if fault == "error" else "interrupted"
         if fault == "interrupt" and (trials.unfinished() or (trials.folder / "made").exists()):
-            start += "; what is finished is kept, go on with: tiering "
+            start += "; finished steps are kept; resume with: tiering "
         assert lines[0].startswith(start), f"{story}: {answer}"
         assert fault == "error" or (lines[0] == "interrupted") == (start == "interrupted"), f"{story}: {answer}"
     if fault == "error" and answer["code"] != 0:

@@ -149,11 +149,11 @@ def test_bad_input(tiering_cli, one, many, tmp_path):
     tiering_cli("score", one.graph, *FANOUTS, "--seed", 5, "--out", tmp_path / "other").ok()
     (tmp_path / "bad.json").write_text("{}")
     for arguments, words in (
-        ((*good,), ("scores: matter only where memory is shared", "--adjacency-cache auto")),
-        (("--access-costs", tmp_path / "bad.json"), ("--access-costs: matter only where memory is shared",)),
+        ((*good,), ("scores: have an effect only with --adjacency-cache", "--adjacency-cache auto")),
+        (("--access-costs", tmp_path / "bad.json"), ("--access-costs: have an effect only with --adjacency-cache",)),
         (("--gpu", "9%", "--adjacency-cache", "auto"), ("--adjacency-cache: auto needs the scores", "--scores S")),
-        ((*good[2:], "--adjacency-cache", "auto"), ("--adjacency-cache: expected memory to divide", "--gpu SIZE")),
-        ((*auto, many.scores), ("of another graph than", "tiering reorder")),
+        ((*good[2:], "--adjacency-cache", "auto"), ("--adjacency-cache: needs GPU memory to divide", "--gpu SIZE")),
+        ((*auto, many.scores), ("its graph is not the one that", "tiering reorder")),
         (
             (*auto, tmp_path / "other"),
             ("reordered: ordered by other scores than", "paper of rank 0 has", "in the order and", "tiering reorder"),
@@ -163,7 +163,7 @@ def test_bad_input(tiering_cli, one, many, tmp_path):
         asked = ("layout", one.reordered, *arguments, "--out", out)
         assert tiering_cli(*asked).refused(*words) == tiering_cli(*asked, "--dry-run").refused(*words)
     silent = (*auto, tmp_path / "wrpr")
-    words = ("wrpr says nothing about reads of adjacency lists", "tiering score G --method hybrid --fanouts 10,10")
+    words = ("wrpr does not predict reads of adjacency lists", "tiering score G --method hybrid --fanouts 10,10")
     tiering_cli("layout", tmp_path / "by_wrpr", *silent, "--out", out).refused(*words)
     tiering_cli("layout", one.graph, *good, "--adjacency-cache", "auto", "--out", out).refused(
         "expected a reordered graph"
@@ -179,7 +179,7 @@ def test_a_graph_without_features(tiering_cli, tmp_path, caplog):
     reordered = pipeline.reorder_graph(graph, scores, tmp_path / "reordered")
     out = ("--out", tmp_path / "layout", "--scores", scores.path, "--adjacency-cache", "auto")
     given = ("layout", reordered.path, *out)
-    tiering_cli(*given, "--gpu", "10%").refused("10% of 0 B feature data is nothing to divide")
+    tiering_cli(*given, "--gpu", "10%").refused("10% of 0 B feature data is no memory to divide")
     made = tiering_cli(*given, "--gpu", "400", "--json").ok().json
     assert 200 < made["split"]["adjacency_bytes"] <= 400 and made["split"]["feature_bytes"] == 0
     assert "tier sizes are ignored" not in caplog.text
@@ -231,8 +231,8 @@ def test_run_splits_by_its_own_scores(tiny_dataset, tiering_cli):
     ("old", "new", "message"),
     [
         ('"auto"', '"auto"\naccess_costs = "none.json"', r"\[layout\] access costs: .*none.json: no such file"),
-        ("fanouts = [3, 2]\n", "", r"adjacency_cache: needs scores that know the sampler; give \[score\] fanouts"),
-        ("fanouts = [3, 2]\n", 'method = "degree"\n', r"method presample, vip, hybrid or none"),
+        ("fanouts = [3, 2]\n", "", r"adjacency_cache: needs scores that know the sampler; add \[score\] fanouts"),
+        ("fanouts = [3, 2]\n", 'method = "degree"\n', r"method to presample, vip, hybrid, or remove it"),
     ],
 )
 def test_a_chain_that_cannot_split_is_refused_before_it_begins(tiny_dataset, tiering_cli, old, new, message):

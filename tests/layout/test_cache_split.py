@@ -280,7 +280,7 @@ def test_what_is_divided():
     assert gpu_budget(Size("50%", fraction=0.5), rows, lists) == 100
     assert gpu_budget(AUTO, rows, lists) == 232
     assert gpu_budget(Size("232", bytes=232), rows, lists) == 232
-    with pytest.raises(InputError, match=r"gpu: 233 is larger than all feature data and adjacency lists \(232 B\)"):
+    with pytest.raises(InputError, match=r"gpu: 233 is more than all feature data and adjacency lists \(232 B\)"):
         gpu_budget(Size("233", bytes=233), rows, lists)
 
 

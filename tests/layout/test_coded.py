@@ -151,7 +151,7 @@ BAD = [
     ((2, 4, 1e300), "float32", "row 2, column 4 is 1e+300, but codecs store numbers up to 3.4e38; store the"),
     ((2, 4, 2**24 + 1), "int8", "row 2, column 4 is 16777217, but codecs store whole numbers up to 2^24; store the ta"),
     ((2, 4, 1), "int9", "dtype: expected auto, float32, float16, bfloat16, float8_e4m3, int8, or TYPE= and one of"),
-    ((2, 4, 1), "paper=int8", "has no features of 'paper'; types and relations that have: node"),
+    ((2, 4, 1), "paper=int8", "has no features of 'paper'; tables with features: node"),
     ((2, 4, 1), "node=", "dtype: expected auto"),
 ]
 
@@ -198,7 +198,9 @@ def test_numbers_and_names_that_are_refused(tiering_cli, prepare, tmp_path, numb
 def test_a_table_is_named_once(tiering_cli, prepare, tmp_path):
     command = ("layout", prepare(np.zeros((40, 2), np.float32)), "--out", tmp_path / "layout")
     both = ("--dtype", "node=int8", "--dtype", "node=float16")
-    tiering_cli(*command, *both).refused("rows of 'node' are to be stored as int8 and as float16; name one of the two")
+    tiering_cli(*command, *both).refused(
+        "rows of 'node' cannot be stored as both int8 and float16; give one of the two"
+    )
     with pytest.raises(tiering.errors.InputError, match="found 8"):
         tiering.write_layout(tmp_path / "reordered", out=tmp_path / "layout", dtype=8)
 

@@ -32,7 +32,7 @@ def test_the_fastest_tiers_are_filled_first(gpu, cpu, ahead, total, ssd):
     asked = (Capacities(ssd=ssd > 0), ["gpu", "cpu"], room, total * MIB, 0, ssd)
     rest = total - min(gpu, total)
     if rest > cpu and not ssd:
-        with pytest.raises(InputError, match=r"MiB feature data find no room in memory .*give `ssd=DIR`|no room"):
+        with pytest.raises(InputError, match=r"MiB feature data do not fit in memory .*give `ssd=DIR`|do not fit"):
             choose_sizes(*asked)
         return
     found = choose_sizes(*asked)
@@ -88,21 +88,21 @@ def test_all_rows_on_the_gpu_and_no_ssd(tiering_cli, reordered, tmp_path, gpu):
     said = tiering_cli(
         "layout", reordered.path, "--out", tmp_path / "l", "--step-memory", "1GiB", "--ssd", tmp_path / "d"
     )
-    assert "3 GiB of the GPU is free, less 1 GiB for a step, as asked" in said.ok().err
-    assert "all rows lie in memory: the directories stay empty" in said.err
+    assert "3 GiB of free GPU memory, less 1 GiB for a training step (--step-memory)" in said.ok().err
+    assert "all rows fit in memory: the directories stay empty" in said.err
     layout = tiering.open(tmp_path / "l").artifact
     assert all(layout.type_layout(t).rows("gpu") == layout.type_layout(t).num_nodes for t in layout.feature_types)
     assert not (tmp_path / "d").exists()
 
 
 def test_more_than_a_gpu_has(reordered, tmp_path, gpu):
-    with pytest.raises(InputError, match="gpu: expected at most the 8 GiB that a GPU here has, found 9GiB"):
+    with pytest.raises(InputError, match="gpu: 9GiB is more than a GPU here has, 8 GiB; give a smaller size"):
         pipeline.layout(reordered, tmp_path / "l", gpu="9GiB", cpu="10%")
 
 
 def test_without_a_gpu(reordered, tmp_path, monkeypatch):
     monkeypatch.setattr("tiering.cuda.unavailable", lambda: "there is none")
-    with pytest.raises(CapabilityError, match=r"gpu: auto .* give a size such as 8GiB, .*there is none"):
+    with pytest.raises(CapabilityError, match=r"gpu: auto .* give a size such as 8GiB. Reason: there is none"):
         pipeline.layout(reordered, tmp_path / "l", gpu="auto")
     layout = pipeline.layout(reordered, tmp_path / "l")
     assert all(layout.type_layout(t).rows("cpu") == layout.type_layout(t).num_nodes for t in layout.feature_types)
@@ -113,7 +113,7 @@ def test_rows_left_over(tiering_cli, reordered, tmp_path, monkeypatch):
     monkeypatch.setattr("tiering.pipeline.sizes.available_memory", lambda: 0)
     command = ("layout", reordered.path, "--out", tmp_path / "l")
     tiering_cli(*command).refused(
-        "feature data find no room in memory", "of 1,024 seeds, fanouts 10,10,10", "--ssd DIR", "--cpu 100%"
+        "feature data do not fit in memory", "of 1,024 seeds, fanouts 10,10,10", "--ssd DIR", "--cpu 100%"
     )
     estimate = tiering_cli(*command, "--ssd", tmp_path / "d", "--dry-run", "--json").ok().json
     assert "ssd" in estimate["stages"][0]["notes"][-1]
@@ -168,7 +168,7 @@ def test_memory_of_a_process_is_that_of_a_plan(tmp_path):
 def test_the_batches_of_training_are_asked_for(tiering_cli, reordered, tmp_path):
     command = ("layout", reordered.path, "--dry-run", "--out", tmp_path / "l")
     said = tiering_cli(*command).ok().out
-    assert "batches: 1,024 seeds: fanouts 10,10,10, assumed: --fanouts and --batch-size say others" in said
+    assert "batches: 1,024 seeds: fanouts 10,10,10, assumed: change them with --fanouts and --batch-size" in said
     said = tiering_cli(*command, "--fanouts", "5,2", "--batch-size", "64").ok().out
     assert "batches: 64 seeds: fanouts 5,2\n" in said
     assert "batches:" not in tiering_cli(*command, "--cpu", "100%").ok().out

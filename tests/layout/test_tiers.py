@@ -114,15 +114,15 @@ def test_a_peer_never_gets_more_than_its_size():
         ({"gpu": "1TiB"}, r"gpu: 1TiB is larger than all feature data \(400 B\); use `gpu=\"100%\"`"),
         ({"peer": "4x101"}, r"peer: 4 x 101 is larger than all .*`peer=\"4xauto\"`"),
         ({"gpu": "200", "cpu": "100"}, r"400 B feature data have no tier; give ssd=DIR, .*did you mean 100%\?"),
-        ({"gpu": "100%", "cpu": "100"}, "cpu: the tiers before it hold all feature data; leave `cpu` out"),
-        ({"gpu": "auto", "ssd": True}, "nothing is left for it; leave `ssd` out"),
-        ({"gpu": "99"}, r"gpu: 99 \(99 B\) is less than one row.*; give a larger size \(did you mean 99%\?\) or leave"),
-        ({"gpu": "99B"}, r"gpu: 99B \(99 B\) is less than one row.*; give a larger size or leave it out"),
+        ({"gpu": "100%", "cpu": "100"}, "cpu: the tiers before it have room for all rows; omit `cpu`"),
+        ({"gpu": "auto", "ssd": True}, "the other tiers have room for all feature data; omit `ssd`"),
+        ({"gpu": "99"}, r"gpu: 99 \(99 B\) is less than one row.*; give a larger size \(did you mean 99%\?\) or omit"),
+        ({"gpu": "99B"}, r"gpu: 99B \(99 B\) is less than one row.*; give a larger size or omit it"),
         ({"gpu": "-1"}, "gpu: expected a size"),
-        ({"gpu": "101%"}, "share between 0% and 100%"),
+        ({"gpu": "101%"}, "fraction between 0% and 100%"),
         ({"peer": "8GiB"}, "expected PxSIZE such as 4x8GiB"),
         ({"peer": "0x8GiB"}, "1 to 16 GPUs"),
-        ({"peer": "17x1GiB"}, "1 to 16 GPUs, those of one machine, found 17"),
+        ({"peer": "17x1GiB"}, "1 to 16 GPUs of one machine, found 17"),
     ],
 )
 def test_sizes_that_do_not_fit(options, message):
@@ -196,7 +196,9 @@ def test_adjacency_caches_are_parsed():
     share = LayoutOptions(adjacency_cache="30%").cache
     assert share.fraction == pytest.approx(0.3)
     for text in ("half", "2GiB", 30, "0.3", "130%", "-1%"):
-        with pytest.raises(InputError, match=r"adjacency cache: expected none, auto, or the share of `gpu` .*; found"):
+        with pytest.raises(
+            InputError, match=r"adjacency cache: expected none, auto, or the fraction of `gpu` .*; found"
+        ):
             LayoutOptions(adjacency_cache=text)
 
 
@@ -259,9 +261,12 @@ def test_measured_figures(tmp_path):
         ({"neighbour_seconds": True}, "neighbour_seconds: expected seconds per access, .* found True"),
         ({"neighbour_seconds": 2.5}, "neighbour_seconds: .* at most 1, found 2.5; are these nanoseconds"),
         ({"feature_seconds": 3}, r"feature_seconds: expected an object .*, found 3"),
-        ({"feature_seconds": {"base": 0}}, "feature_seconds: expected base, per_byte, found no per_byte; the form is"),
+        (
+            {"feature_seconds": {"base": 0}},
+            "feature_seconds: expected base, per_byte, found no per_byte; the expected form is",
+        ),
         ({"peer_share": 1.5}, "peer_share: expected a fraction, at most 1, found 1.5"),
-        ({"warp": 1}, "expected device, feature_seconds, .*, found unknown warp; the form is"),
+        ({"warp": 1}, "expected device, feature_seconds, .*, found unknown warp; the expected form is"),
         (
             {"feature_seconds": {"base": 0, "per_byte": 0}, "list_seconds": 0},
             "expected seconds above 0 .*, found 0 for all; measure again",
@@ -276,7 +281,7 @@ def test_files_that_do_not_fit(tmp_path, change, message):
 
 
 def test_files_that_are_none(tmp_path):
-    with pytest.raises(MissingError, match=r"access costs: .*none.json: no such file; leave `access_costs` out"):
+    with pytest.raises(MissingError, match=r"access costs: .*none.json: no such file; omit `access_costs`"):
         read_access_costs(tmp_path / "none.json")
     for content in (b"{", b"\xff\xfe", b"[" * 100_000):
         (tmp_path / "bad.json").write_bytes(content)

@@ -88,7 +88,7 @@ def test_same_bytes_for_any_number_of_threads(reordered, tmp_path):
 def test_no_features_no_tiers(tmp_path):
     toy = toy_dataset(tmp_path / "data", 2, featureless=1)
     *_, reordered = chain(toy, tmp_path)
-    with pytest.raises(InputError, match=r"sizes of tiers are for features.*random_features=DIM"):
+    with pytest.raises(InputError, match=r"sizes of tiers need features.*random_features=DIM"):
         write_layout(reordered, tmp_path / "layout", gpu="1GiB", ssd=[tmp_path / "ssd"])
     layout = write_layout(reordered, tmp_path / "layout")
     assert layout.num_images == 0

@@ -56,7 +56,7 @@ def test_rows_are_those_of_the_layout_and_tiers_those_of_a_plan(made, name, gpu,
     try:
         view = cut_layout(layout.artifact, **sizes)
     except InputError as error:
-        assert cpu is not None and name == "mixed" and "that are not read by pages" in str(error)
+        assert cpu is not None and name == "mixed" and "that cannot be read by pages" in str(error)
         return
     entries = entries_of(view)
     if name == "cold" and None not in sizes.values():
@@ -166,17 +166,17 @@ def test_rows_that_leave_the_disk_are_verified(graph):
             file.seek(at)
             file.write(b"damage")
         layout.features(verify=True, cpu="20%").close()
-        with pytest.raises(FormatError, match="is damaged: its content is not what its checksum says"):
+        with pytest.raises(FormatError, match="is damaged: its content does not match its checksum"):
             layout.features(verify=True, cpu="90%")
 
 
 @pytest.mark.parametrize(("sizes", "words"), [
-    ({"cpu": "5%"}, r"cpu: the tiers together hold .* of rows; .* lie in files of .*leave cpu out"),
+    ({"cpu": "5%"}, r"cpu: .* in all tiers is too little: .* of rows lie in files of .*omit cpu"),
     ({"gpu": "auto"}, "gpu: expected a size such as 6GiB or 9%, found auto; `tiering plan`"),
     ({"gpu": -1}, "gpu: expected a size such as"),
     ({"cpu": [1]}, "cpu: expected a size such as"),
     ({"cpu": "much"}, "cpu: expected a size such as 8GiB"),
-    ({"gpu": "101%"}, "gpu: expected a share between 0% and 100%"),
+    ({"gpu": "101%"}, "gpu: expected a fraction between 0% and 100%"),
 ])  # fmt: skip
 def test_sizes_that_are_refused(made, sizes, words):
     with pytest.raises(InputError, match=words):

@@ -99,7 +99,8 @@ def test_weighted_and_repeated_draws(kit, build):
     ({"indices": torch.tensor([300])}, r"indices: entry 0 is 300; expected original ids"),
     ({"indices": {}}, "expected ids of one type, as {type: ids}, found 0"),
     ({"fanouts": 5}, r"expected one entry per layer such as \[10, 10\], found 5"),
-    ({"prob": "w"}, "drawn by the edge data 'weight'"), ({"prob": "weight", "replace": True}, "leave one out"),
+    ({"prob": "w"}, "sampled only by the edge data 'weight'"),
+    ({"prob": "weight", "replace": True}, "omit one of them"),
 ])  # fmt: skip
 def test_arguments_that_make_no_sense(kit, build, options, words):
     with pytest.raises(InputError, match=words):
@@ -168,10 +169,10 @@ def test_batches_of_edges_without_negatives_and_with_pairs_of_any_nodes(kit, bui
 @pytest.mark.parametrize(("options", "words"), [
     ({"indices": torch.arange(3)}, r"were not kept; import with `edge_ids`, or pass the edges as \(sources"),
     ({"indices": ([1], [300])}, "indices: destinations: entry 0 is 300"),
-    ({"indices": ([1, 2], [3])}, "of one length"),
+    ({"indices": ([1, 2], [3])}, "of equal length"),
     ({"indices": (1, 2)}, "indices: sources: expected original ids of .node., whole numbers of one dimension"),
     ({"indices": {"to": [0], "from": [0]}}, "edges of one relation, .* found 2; make a loader for each"),
-    ({"exclude": "self"}, r"dgl_link_loader\(exclude=...\): expected None, found 'self': leave edges"),
+    ({"exclude": "self"}, r"dgl_link_loader\(exclude=...\): expected None, found 'self': import the dataset without"),
     ({"reverse_eids": torch.arange(3)}, r"dgl_link_loader\(reverse_eids=...\): expected None"),
     ({"negative_sampler": dgl.dataloading.negative_sampler.GlobalUniform(2)}, "found GlobalUniform; mode 'binary'"),
     ({"negative_sampler": "some"}, "expected mode binary or triplet"),
@@ -180,5 +181,5 @@ def test_edges_that_make_no_sense(kit, build, options, words):
     with pytest.raises(InputError, match=words):
         build(kit.small_graph()).dgl_link_loader(**options)
     edges = {"indices": torch.tensor([2, 3000])}
-    with pytest.raises(InputError, match="indices: entry 1 is 3000, the id of no edge of node:to:node"):
+    with pytest.raises(InputError, match="indices: entry 1 is 3000, not an edge id of node:to:node"):
         build(kit.small_graph(edge_ids=True)).dgl_link_loader(**edges)

@@ -52,7 +52,7 @@ def test_samplers_of_our_own(kit, build, method):
     if method == "pyg_loader":
         assert torch.equal(weight, torch.cat([hop["node", "to", "node"] for hop in native.weights]))
     assert weight.numel() and (weight > 0).all()
-    with pytest.raises(InputError, match="replace, sampler: each chooses how neighbors are drawn; leave one out"):
+    with pytest.raises(InputError, match="replace, sampler: each chooses how neighbors are sampled; omit one of them"):
         make(sampler="ladies", replace=True, **hops)
     with pytest.raises(TypeError, match="unexpected keyword argument 'frontier'"):
         make(frontier="all", **hops)
@@ -81,13 +81,13 @@ def test_keywords_of_pyg_that_change_nothing(kit, build):
 
 
 @pytest.mark.parametrize(("method", "word", "reason"), [
-    ("pyg_loader", {"generator": torch.Generator()}, r"expected None, found .*: `seed` says what is random"),
+    ("pyg_loader", {"generator": torch.Generator()}, r"expected None, found .*: use `seed` for the order"),
     (
         "pyg_link_loader",
         {"input_time": torch.zeros(3)},
-        r"expected None, found .*: the times of links are edge_label_time",
+        r"expected None, found .*: give the times of links as edge_label_time",
     ),
-    ("dgl_loader", {"exclude": "self"}, r"expected None, found 'self': leave edges that are to be predicted out"),
+    ("dgl_loader", {"exclude": "self"}, r"expected None, found 'self': import the dataset without the edges"),
     ("dgl_loader", {"gpu_cache": {"node": {"feat": 9}}}, r"expected None or \{\}, found .*gpu tier is the cache"),
 ])  # fmt: skip
 def test_keywords_that_would_change_something(kit, build, method, word, reason):
@@ -103,7 +103,7 @@ def test_keywords_that_nobody_knows_are_refused_by_the_function_called(kit, buil
     for method in ("pyg_loader", "pyg_link_loader", "loader", "link_loader"):
         with pytest.raises(TypeError, match=rf"^{method}\(\) got an unexpected keyword argument 'batchsize'"):
             getattr(layout, method)(batchsize=3)
-    with pytest.raises(InputError, match="pyg_loader: num_workers and workers say the same; leave one out"):
+    with pytest.raises(InputError, match="pyg_loader: num_workers and workers mean the same; omit one of them"):
         layout.pyg_loader(num_workers=2, workers=3)
 
 
@@ -137,7 +137,9 @@ def test_no_nodes_named_are_all_nodes_in_the_order_of_the_source(kit, build):
             outputs = [out for _, out, _ in layout.dgl_loader(**first, fanouts=[2], **words)]
             np.testing.assert_array_equal(np.concatenate(outputs), every)
     assert len(layout.pyg_loader().targets) == layout.split("train").size
-    with pytest.raises(InputError, match=r"split: expected its name, found \[15, 10\]; neighbors per hop come second"):
+    with pytest.raises(
+        InputError, match=r"split: expected the name of a split, found \[15, 10\]; give neighbors per hop second"
+    ):
         layout.pyg_loader([15, 10])
     with pytest.raises(MissingError, match=r"no split 'valid'; splits: .*; did you mean 'val'\?"):
         layout.pyg_loader("valid")
@@ -161,7 +163,7 @@ def test_words_of_other_libraries(layout):
     from torch_geometric.data import Data, HeteroData
 
     for graph in (Data(), HeteroData()):
-        with pytest.raises(InputError, match=r"found a graph \((Hetero)?Data\); the layout holds the graph"):
+        with pytest.raises(InputError, match=r"found a graph \((Hetero)?Data\); the graph is in the layout"):
             layout.pyg_loader(graph, [5])
     spelled = layout.pyg_loader("train", num_neighbours=[3, 2], batch_size=4)
     usual = layout.pyg_loader("train", num_neighbors=[3, 2], batch_size=4)

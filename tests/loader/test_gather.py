@@ -151,7 +151,7 @@ def test_host_tiers_are_announced_once(kit, build, caplog):
     with caplog.at_level(logging.WARNING, "tiering.loader"):
         features = layout.features()
         layout.features(threads=1)
-    assert sum("live in host memory" in r.message for r in caplog.records) == 1
+    assert sum("are in host memory" in r.message for r in caplog.records) == 1
     assert "device='cpu'" in features.placement()["gpu"]["where"]
     assert "gpu 10 rows in host memory (opened with device='cpu')" in repr(features)
 

@@ -112,7 +112,7 @@ def test_a_fork_in_the_middle(loader, layout, options):
     epochs = [epoch]
 
     def child(forget: bool) -> bool:
-        with pytest.raises(CapabilityError, match="begun by another process"):
+        with pytest.raises(CapabilityError, match="started by another process"):
             next(epochs[0])
         if forget:
             epochs.clear()

@@ -71,7 +71,7 @@ def test_a_layout_that_was_replaced(kit, build):
 def test_what_is_not_pickled(kit, build):
     layout = build(kit.small_graph())
     table = layout.features()
-    with pytest.raises(CapabilityError, match="HostRows lie in the memory of one process"):
+    with pytest.raises(CapabilityError, match="HostRows belong to the memory of one process"):
         pickle.dumps(HostRows("here", layout.artifact.type_layout("node"), table.table, 1))
     table.close()
     with pytest.raises(InputError, match="closed"):

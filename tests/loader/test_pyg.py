@@ -92,9 +92,9 @@ def test_what_batches_take_along(kit, build):
     assert {"edge_weight", "e_id", "train_mask"} <= set(first(layout.pyg_loader(**OPTIONS)).keys())
     assert "e_id" not in first(plain.pyg_loader(**OPTIONS))
     assert first(layout.pyg_loader(**OPTIONS, transform=lambda data: data.num_nodes)) == lean.num_nodes
-    with pytest.raises(InputError, match="no relation has edge data 'wieght'; there is: weight, edge_ids"):
+    with pytest.raises(InputError, match="no relation has edge data 'wieght'; available: weight, edge_ids"):
         layout.pyg_loader(**OPTIONS, edge_attrs=["wieght"])
-    with pytest.raises(InputError, match="import with `edge_ids`"):
+    with pytest.raises(InputError, match="import again with `edge_ids`"):
         plain.pyg_loader(**OPTIONS, return_edge_id=True)
 
 
@@ -178,13 +178,13 @@ def test_a_loader_can_be_pickled(kit, build):
     ({"input_nodes": torch.zeros(7, dtype=torch.bool)}, r"expected a mask of shape \(300,\)"),
     ({"input_nodes": torch.rand(3)}, "expected original ids of 'node', whole numbers"),
     ({"num_neighbors": []}, "expected one entry per hop"),
-    ({"weight_attr": "time"}, "drawn by the edge data 'weight', found 'time'"),
-    ({"weight_attr": "weight", "replace": True}, "leave one out"),
+    ({"weight_attr": "time"}, "sampled only by the edge data 'weight', found 'time'"),
+    ({"weight_attr": "weight", "replace": True}, "omit one of them"),
 ])  # fmt: skip
 def test_arguments_that_make_no_sense(kit, build, options, words):
     with pytest.raises(InputError, match=words):
         build(kit.small_graph()).pyg_loader(**{**OPTIONS, **options})
-    with pytest.raises(InputError, match=r"say which type they are of, as \(type, ids\) or node_type"):
+    with pytest.raises(InputError, match=r"the type is missing; give it as \(type, ids\) or node_type"):
         build(kit.hetero_graph()).pyg_loader(**OPTIONS, input_nodes=torch.arange(3))
 
 
@@ -192,7 +192,7 @@ def test_links_that_make_no_sense(kit, build):
     layout = build(kit.small_graph())
     pairs = torch.tensor([[0, 1], [2, 3]])
     for options, words in (
-        ({"edge_label": torch.ones(3)}, "expected the links that it labels, edge_label_index"),
+        ({"edge_label": torch.ones(3)}, "needs the links that it labels: give edge_label_index"),
         ({"edge_label": torch.ones(3), "edge_label_index": pairs}, "one label for each of 2 links, found 3"),
         ({"edge_label": torch.ones(2), "edge_label_index": pairs, "neg_sampling": "triplet"}, "have no labels"),
         ({"edge_label_index": torch.tensor([[0, 1], [2, 900]])}, "destinations: entry 1 is 900"),

@@ -286,7 +286,7 @@ def test_stores_are_for_reading(kit, build):
         lambda: graph.remove_edge_index(None, "csc"),
         lambda: graph.coo(store=True),
     ):
-        with pytest.raises(CapabilityError, match="layout-0: stores over a layout are for reading"):
+        with pytest.raises(CapabilityError, match="layout-0: stores of a layout are read-only"):
             change()
 
 
@@ -306,12 +306,12 @@ def test_requests_that_make_no_sense(kit, build):
          lambda: graph.get_edge_index(WRITES, "coo")),
         ("no single relation .*'reads'", MissingError,
          lambda: graph.get_edge_index(("author", "reads", "paper"), "csc")),
-        ("say which type", InputError, lambda: sampler.sample_from_nodes(NodeSamplerInput(None, torch.arange(3)))),
+        ("the type is missing", InputError, lambda: sampler.sample_from_nodes(NodeSamplerInput(None, torch.arange(3)))),
         ("input nodes: entry 0 is 200", InputError,
          lambda: sampler.sample_from_nodes(NodeSamplerInput(None, torch.tensor([200]), None, "paper"))),
-        ("seed_time: expected with time", InputError,
+        ("seed_time: has no effect without time", InputError,
          lambda: sampler.sample_from_nodes(NodeSamplerInput(None, torch.arange(3), torch.arange(3), "paper"))),
-        ("link_time: expected with time", InputError, lambda: sampler.sample_from_edges(
+        ("link_time: needs time", InputError, lambda: sampler.sample_from_edges(
             EdgeSamplerInput(None, *pairs, time=torch.arange(2), input_type=WRITES))),
         ("triplets have no labels", InputError, lambda: sampler.sample_from_edges(
             EdgeSamplerInput(None, *pairs, label=torch.ones(2), input_type=WRITES), NegativeSampling("triplet"))),
@@ -321,7 +321,7 @@ def test_requests_that_make_no_sense(kit, build):
          lambda: sampler.sample_from_edges(EdgeSamplerInput(None, *pairs, input_type=("author", "reads", "book")))),
         ("ids: expected original .* or rank, found 'old'", InputError, lambda: layout.pyg_stores("old")),
         ("ids: expected original .* or rank, found 'old'", InputError, lambda: layout.pyg_sampler([2], ids="old")),
-        ("drawn by the edge data 'weight', found 'time'", InputError,
+        ("sampled only by the edge data 'weight', found 'time'", InputError,
          lambda: layout.pyg_sampler([2], weight_attr="time")),
         ("num_neighbors: expected one entry per hop", InputError, lambda: layout.pyg_sampler([])),
     ):  # fmt: skip

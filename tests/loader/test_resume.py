@@ -204,7 +204,7 @@ def test_loaders_of_other_libraries_and_links(kit, build, kind, graph):
     assert len(whole) >= 6
     assert in_pieces(make, 3, (1, 1), look) == whole
     state = make().state_dict()
-    with pytest.raises(InputError, match="load_state_dict: seed: the state is of a loader with 7, this loader has 8"):
+    with pytest.raises(InputError, match="load_state_dict: seed: the state has 7, this loader has 8"):
         make(seed=8).load_state_dict(state)
 
 
@@ -221,7 +221,7 @@ def test_states_of_loaders_of_other_batches(layout, name, more):
     options = {**SMALL, "fanouts": [3, 2]}
     state = layout.loader(**options).state_dict()
     loader = layout.loader(**{**options, **more})
-    with pytest.raises(InputError, match=rf"load_state_dict: {name}: the state is of a loader with .* make the loader"):
+    with pytest.raises(InputError, match=rf"load_state_dict: {name}: the state has .* make the loader"):
         loader.load_state_dict(state)
     assert next(iter(loader)).index == 0  # as if nothing had been loaded
 
@@ -231,7 +231,7 @@ def test_states_that_may_be_loaded_and_others(kit, build, layout):
     loader = layout.loader(**options)
     state = loader.state_dict()
     other = build(GRAPHS["one type"](kit, seed=1)).loader(**options)
-    with pytest.raises(InputError, match="load_state_dict: layout: the state is of a loader with the graph"):
+    with pytest.raises(InputError, match="load_state_dict: layout: the state has the graph"):
         other.load_state_dict(state)
     more = {"workers": 1, "prefetch": 0, "features": None, "memory": "tiers", "dtype": "float16", "in_order": False}
     layout.loader(**{**options, **more, "fanouts": "3,2"}).load_state_dict(state)

@@ -52,7 +52,7 @@ def test_seeds_that_are_refused(tmp_path):
     with pytest.raises(TypeError, match="seed_ids"):
         layout.link_loader(seed_ids="name")
     pytest.importorskip("torch_geometric")
-    with pytest.raises(InputError, match="give seeds= in place of input_nodes"):
+    with pytest.raises(InputError, match="give seeds= instead of input_nodes"):
         layout.pyg_loader(input_nodes=[1], seed_ids="name")
     batch = next(iter(layout.pyg_loader(seeds=["Q0é"], seed_ids="name", num_neighbors=[2])))
     assert batch.batch_size == 1 and source_ids("names", 60)[batch.n_id[0]] == "Q0é"

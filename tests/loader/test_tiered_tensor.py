@@ -111,7 +111,9 @@ def test_auto_copies_what_fits_free_memory(tmp_path, monkeypatch):
     assert tiering.tiered(mapped, device="cpu").placement()["cpu"]["rows"] == 100
     monkeypatch.setattr(source_module, "available_memory", lambda: 4000)  # 0.8 of it, less 8 bytes a row
     assert tiering.tiered(mapped, device="cpu").placement()["cpu"]["rows"] == (3200 - 800) // 64
-    with pytest.raises(BudgetError, match=r"cpu: copies .* need 6\.25 KiB, and 3\.906 KiB of memory are free; give a"):
+    with pytest.raises(
+        BudgetError, match=r"cpu: copies .* need 6\.25 KiB, but only 3\.906 KiB of memory are free; give a"
+    ):
         tiering.tiered(mapped, cpu="100%", device="cpu")
 
 
@@ -218,23 +220,23 @@ FIVE = torch.zeros(5, 2)
     (np.ma.zeros((2, 2)), {}, "tensor", "expected a torch tensor, NumPy array or memmap, found MaskedArray"),
     (torch.tensor(1.0), {}, "tensor", r"expected rows of at least one element, found shape \(\)"),
     (torch.zeros(3, 0), {}, "tensor", r"expected rows of at least one element, found shape \(3, 0\)"),
-    (torch.zeros(6, 4)[:, :2], {}, "tensor", r"found one of shape \(6, 2\) .* pass a contiguous copy"),
-    (torch.zeros(6, 4).t(), {}, "tensor", "expected a contiguous one"),
-    (np.zeros((6, 4), order="F"), {}, "tensor", "expected a contiguous one"),
+    (torch.zeros(6, 4)[:, :2], {}, "tensor", r"found shape \(6, 2\), .* pass a contiguous copy"),
+    (torch.zeros(6, 4).t(), {}, "tensor", "expected a contiguous tensor"),
+    (np.zeros((6, 4), order="F"), {}, "tensor", "expected a contiguous tensor"),
     (torch.zeros(4, 4).to_sparse(), {}, "tensor", "expected a dense tensor, found a torch.sparse_coo one"),
     (torch.zeros(2, 2, requires_grad=True), {}, "tensor", r"requires no gradient, .* pass tensor.detach\(\)"),
     (torch.zeros(2, 2, dtype=torch.complex64).conj(), {}, "tensor", "a view that is conjugated or negated"),
     (torch.zeros(2, 2, device="meta"), {}, "tensor", "expected one in host memory, or a memmap, found one on meta"),
     (np.zeros((2, 2), ">f4"), {}, "tensor", "expected elements that torch has a type for, found >f4"),
     (np.array([["a"]]), {}, "tensor", "expected elements that torch has a type for, found <U1"),
-    (FIVE, {"order": np.zeros(4)}, "order", r"a score for each of 5 rows, found shape \(4,\)"),
-    (FIVE, {"order": np.zeros((5, 1))}, "order", r"a score for each of 5 rows, found shape \(5, 1\)"),
-    (FIVE, {"order": ["a"] * 5}, "order", "expected real numbers, a score for each row, found <U1"),
+    (FIVE, {"order": np.zeros(4)}, "order", r"one score for each of 5 rows, found shape \(4,\)"),
+    (FIVE, {"order": np.zeros((5, 1))}, "order", r"one score for each of 5 rows, found shape \(5, 1\)"),
+    (FIVE, {"order": ["a"] * 5}, "order", "expected real numbers, one score per row, found <U1"),
     (FIVE, {"order": np.zeros(5, complex)}, "order", "expected real numbers, .* found complex128"),
-    (FIVE, {"order": torch.zeros(5).to_sparse()}, "order", "expected a score for each row, found Tensor"),
+    (FIVE, {"order": torch.zeros(5).to_sparse()}, "order", "expected one score per row, found Tensor"),
     (FIVE, {"order": np.array([0, 1, np.nan, 0, 0])}, "order", "expected numbers, found NaN as the score of row 2"),
-    (FIVE, {"gpu": "auto"}, "gpu", "expected a size such as 2GiB, or a share .*, found 'auto'"),
-    (FIVE, {"gpu": "7"}, "gpu", r"expected room for a row at least \(8 bytes\), found '7'"),
+    (FIVE, {"gpu": "auto"}, "gpu", "expected a size such as 2GiB, or a fraction .*, found 'auto'"),
+    (FIVE, {"gpu": "7"}, "gpu", r"expected room for at least one row \(8 bytes\), found '7'"),
     (FIVE, {"gpu": "many"}, "gpu", "expected a size"),
     (FIVE, {"device": "gpu"}, "device", "expected cpu, cuda or cuda:N"),
     (FIVE, {"threads": 0}, "threads", "expected 1 to 1024"),
@@ -372,9 +374,7 @@ def test_what_a_codec_cannot_store(monkeypatch, tensor, dtype, message):
 def test_too_little_memory_for_encoded_rows(monkeypatch):
     monkeypatch.setattr(source_module, "available_memory", lambda: 4000)
     assert len(tiering.tiered(torch.rand(1000, 4), dtype="int8", device="cpu")) == 1000
-    with pytest.raises(
-        BudgetError, match=r"dtype: rows as int8 need 3.91 KiB, and 3.906 KiB of memory .* may lie on SSD"
-    ):
+    with pytest.raises(BudgetError, match=r"dtype: rows as int8 need 3.91 KiB, but only 3.906 KiB of memory .* on SSD"):
         tiering.tiered(torch.rand(1001, 4), dtype="int8", device="cpu")
 
 

@@ -313,14 +313,14 @@ def test_destinations_that_hold_something(made, s3):
             tiering.copy(made / "scores", f"{s3}/x", force=force)
     folder.remove("notes.txt")
     tiering.copy(made / "graph", f"{s3}/x")
-    with pytest.raises(ExistsError, match="holds an artifact"):
+    with pytest.raises(ExistsError, match="contains an artifact"):
         tiering.copy(made / "scores", f"{s3}/x")
     tiering.copy(made / "scores", f"{s3}/x", force=True)
     expected = {name: len(data) for name, data in tree_bytes(made / "scores").items()}
     assert folder.files() == expected
     with pytest.raises(MissingError, match="there is no bucket s3://bucket-none"):
         tiering.copy(made / "scores", "s3://bucket-none/x")
-    with pytest.raises(InputError, match="leave `ssd` out"):
+    with pytest.raises(InputError, match="omit `ssd`"):
         tiering.copy(made / "layout", f"{s3}/y", ssd="z")
 
 

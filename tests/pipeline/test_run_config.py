@@ -214,7 +214,7 @@ def test_a_new_file_that_an_import_reads_is_named(
     np.save(tiny_dataset / "node_label.npy", labels)
     capsys.readouterr()
     assert done(run_config(config)) == ALL
-    assert f"note: {tiny_dataset}/node_label.npy is new, and an import reads it: the graph is made again" in (
+    assert f"note: {tiny_dataset}/node_label.npy is new and belongs to the dataset: importing the graph again" in (
         capsys.readouterr().err
     )
     assert done(run_config(config)) == []
@@ -235,10 +235,10 @@ def test_parts_of_a_directory_of_tables(tmp_path: Path, capsys: pytest.CaptureFi
     (tmp_path / "data/2.parquet").write_text("not parquet")
     capsys.readouterr()
     assert done(run_config(config)) == []
-    assert "cannot be read with the files that came since its import, which is kept: " in capsys.readouterr().err
+    assert "new files make the dataset unreadable; the imported graph is kept: " in capsys.readouterr().err
     pq.write_table(pa.table({"src": [2], "dst": [1], "w": [1]}), tmp_path / "data/2.parquet")
     assert done(run_config(config)) == ALL
-    assert f"note: {tmp_path}/data/2.parquet is new, and an import reads it" in capsys.readouterr().err
+    assert f"note: {tmp_path}/data/2.parquet is new and belongs to the dataset" in capsys.readouterr().err
     assert tiering.open(tmp_path / "made/graph").relations and done(run_config(config)) == []
 
 
@@ -281,14 +281,14 @@ def test_drawn_training_nodes_are_the_split_of_the_layout(
     ("text", "message"),
     [
         ("[dataset", r"expected TOML \("),
-        ("[layouts]\n", "unknown section layouts; known are dataset, score, reorder, layout, output, run"),
+        ("[layouts]\n", "unknown section layouts; known: dataset, score, reorder, layout, output, run"),
         ("dataset = 3\n", r"expected a section \[dataset\], found 3"),
-        ("[dataset]\npath = 'tiny'\n[layout]\ngpus = 1\n", r"unknown \[layout\] key gpus; known are gpu, peer, cpu"),
+        ("[dataset]\npath = 'tiny'\n[layout]\ngpus = 1\n", r"unknown \[layout\] key gpus; known: gpu, peer, cpu"),
         ("[dataset]\npath = 'tiny'\n[run]\nmemory = '8GiBs'\n", r"chain.toml: \[run\] memory: .*8GiBs"),
         ("[dataset]\nformat = 'npy'\n", r"\[dataset\] path"),
-        ("[score]\ndepth = 3\n", r"unknown \[score\] key depth; known are method, from, train, seed, epochs"),
+        ("[score]\ndepth = 3\n", r"unknown \[score\] key depth; known: method, from, train, seed, epochs"),
         ("[score]\nepochs = 0\n", r"\[score\] epochs: expected a whole number from 1"),
-        ("[dataset]\npath = 'tiny'\nnodez = 4\n", r"unknown \[dataset\] key nodez; known are path, format"),
+        ("[dataset]\npath = 'tiny'\nnodez = 4\n", r"unknown \[dataset\] key nodez; known: path, format"),
     ],
 )
 def test_bad_configurations(config: Path, text: str, message: str) -> None:

@@ -178,7 +178,7 @@ def test_samplers_that_need_more_than_a_range_say_so(odd, tmp_path, ran, capsys,
     alone, found = both(odd, tmp_path, 3, sampler=sampler, fanouts=fanouts)
     assert found == alone and "sample" in ran and "hop-0" not in ran
     said = capsys.readouterr().err
-    assert "whole adjacency" in said and sampler in said and "takes up to 32" in said
+    assert "whole adjacency" in said and sampler in said and "needs up to 32" in said
 
 
 def test_what_fits_is_counted_by_batches(odd, tmp_path, ran, capsys):

@@ -125,7 +125,7 @@ def test_the_last_batch_may_be_left_out():
     assert len(short) == 2
     with pytest.raises(IndexError, match="batch 2 of 2"):
         short[2]
-    with pytest.raises(InputError, match="25 links make no batch of 26"):
+    with pytest.raises(InputError, match="25 links do not fill a batch of 26"):
         LinkPlan(links, 26, 0, drop_last=True)
 
 
@@ -143,7 +143,7 @@ def test_weights_and_links_that_do_not_fit():
     links, _ = links_of(BIPARTITE, 5)
     for weight, words in (
         (np.ones(3), r"dst_weight: expected one weight for each of 7 nodes, found \(3,\)"),
-        (np.zeros(7), "not all 0"),
+        (np.zeros(7), "finite weights of 0 or more, at least one above 0"),
         (-np.ones(7), "0 or more"),
         (np.full(7, np.inf), "finite"),
     ):
@@ -166,7 +166,7 @@ def test_negatives_in_time_are_even_among_the_nodes_that_exist(weight):
         assert (found[chances == 0] == 0).all()
         there = chances > 0
         assert stats.chisquare(found[there], 4000 * chances[there] / chances.sum()).pvalue > 1e-3
-    with pytest.raises(InputError, match="negative 2 of the batch, at time -1"):
+    with pytest.raises(InputError, match="negative 2 of the batch, because none exists at time -1"):
         draws(np.random.Philox(1), 3, 1, np.array([5, 5, -1]))
 
 

@@ -62,7 +62,7 @@ def test_full_takes_all_and_may_skip_relations():
         {"cites": 0, "writes": 3, "by": 0},
     ]
     for fanouts in ([10, 10], [-1, 3], [{"cites": -1, "writes": 2, "by": 0}]):
-        with pytest.raises(InputError, match=r"sampler 'full' takes all neighbors.*found (10|3|2); for two hops"):
+        with pytest.raises(InputError, match=r"sampler 'full' uses all neighbors.*found (10|3|2); for two hops"):
             make_sampler(papers(), SamplingOptions(fanouts, sampler="full"))
 
 
@@ -95,14 +95,14 @@ def test_options_that_make_no_sense(options, words):
 @pytest.mark.parametrize("name", ["uniform", "replacement", "weighted", "pinsage", "ladies"])
 @pytest.mark.parametrize(("fanouts", "words"), [
     ([], "fanouts: expected one entry per hop"), (5, "expected one entry per hop"),
-    ([0], "fanouts: each entry is at least 1, or -1 for all neighbors, and below .*; found 0"),
+    ([0], "fanouts: entries must be at least 1 and below .*, or -1 for all neighbors; found 0"),
     ([3, -2], "fanouts: .* found -2"), ([None], "whole numbers .*, found None"), ([2**31], "found 2147483648"),
     ([2**200], "found a number of 201 bits"),
-    ([3, {}], "fanouts: a hop has no relations; expected such as cites=10,writes=5"),
-    ([3, {"writes": 1}], "hop 1: (expected a number for each of 3 relations, none for .*; give 0|no single relation)"),
+    ([3, {}], "fanouts: a hop has no relations; give numbers by relation, such as cites=10,writes=5"),
+    ([3, {"writes": 1}], "hop 1: (relations without a number: .*; give a number for each of 3|no single relation)"),
     ([3, {"sites": 2}], "fanouts of hop 1: no single relation 'sites'; relations: "),
-    ([{"cites": 2, CITES: 3}], "relation paper:cites:paper comes twice"),
-    ([{"cites": -3}], "fanouts of cites: each entry is at least 0, or -1 for all neighbors, .* found -3"),
+    ([{"cites": 2, CITES: 3}], "relation paper:cites:paper is given twice"),
+    ([{"cites": -3}], "fanouts of cites: entries must be at least 0 and below .*, or -1 .*; found -3"),
 ])  # fmt: skip
 def test_fanouts_that_fit_no_relation(name, fanouts, words):
     weights = {r: np.ones(3) for r in (CITES, WRITES, BY)}
@@ -119,14 +119,14 @@ def test_fanouts_that_fit_no_relation(name, fanouts, words):
     ({"restart": -0.1}, "restart: expected a probability, 0 to 1, found -0.1"),
     ({"restart": float("nan")}, "found nan"),
     ({"restart": "half"}, "restart: expected a probability, .* found 'half'"),
-    ({"metapaths": 5}, "metapaths: expected a list of lists of relations, none of them empty, found 5"),
+    ({"metapaths": 5}, "metapaths: expected a list of non-empty lists of relations, found 5"),
     ({"metapaths": []}, "found \\[\\]"),
-    ({"metapaths": [5]}, "metapaths: expected a list of lists"),
+    ({"metapaths": [5]}, "metapaths: expected a list of non-empty lists"),
     ({"metapaths": [["sites"]]}, "metapath 0: no single relation 'sites'; relations: paper:cites:paper, author:w"),
     ({"metapaths": [["cites"], [7]]}, "metapath 1: no single relation 7"),
     ({"metapaths": [["writes", "cites"]]}, "author:writes:paper leads to 'author', but paper:cites:paper starts"),
     ({"metapaths": [["writes"]]}, "metapath 0: starts from 'paper' and ends at 'author'; walks of 2 steps need"),
-    ({"metapaths": [["cites"], ["cites"]]}, "metapaths: paper:cites:paper comes twice"),
+    ({"metapaths": [["cites"], ["cites"]]}, "metapaths: paper:cites:paper is given twice"),
 ])  # fmt: skip
 def test_walks_that_make_no_sense(options, words):
     with pytest.raises(InputError, match=words):
@@ -142,7 +142,7 @@ def test_options_of_walks_are_nothing_to_the_others():
 
 def test_missing_weights():
     partly = {CITES: np.ones(3), BY: np.ones(3)}
-    words = "relation author:writes:paper has no edge weights, which sampler 'weighted' draws by; import the dataset"
+    words = "relation author:writes:paper has no edge weights, which sampler 'weighted' needs; import the dataset"
     with pytest.raises(InputError, match=words):
         make_sampler(papers(partly), SamplingOptions([2], sampler="weighted"))
     with pytest.raises(InputError, match="relation paper:cites:paper has no edge weights"):

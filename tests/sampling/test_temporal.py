@@ -147,7 +147,7 @@ def test_types_without_times_between():
     batch = sampler.sample({"user": [0, 1]}, positions=True, seed_time={"user": [4, 1]})
     assert {t: v.tolist() for t, v in batch.nodes.items()} == {"user": [0, 1], "buy": [0]}
     assert [[e.positions.tolist() for e in hop.values()] for hop in batch.hops] == [[[0], []], [[], [0]]]
-    with pytest.raises(InputError, match=r"'user'.*no times of their own"):
+    with pytest.raises(InputError, match=r"'user'.*these nodes have no times"):
         sampler.sample({"user": [0, 1]})
 
 
@@ -239,10 +239,10 @@ def test_both_ways_of_several_types():
 WRONG = {
     "expected numbers": {"seed_time": ["a"]},
     "entry 0 is nan": {"seed_time": [np.nan]},
-    "entry 0 is 1.5; the graph's times are int64, which does not hold it exactly; give": {"seed_time": [1.5]},
+    "entry 0 is 1.5; the graph's times are int64 and cannot represent it exactly; give": {"seed_time": [1.5]},
     "entry 0 is 9223372036854775808": {"seed_time": np.array([2**63], np.uint64)},
     "one for each of 1 seeds, found shape": {"seed_time": [1, 2]},
-    "no times of their own": {},
+    "these nodes have no times": {},
     "expected numbers of 64 bits, found bool": {"seed_time": [True]},
     "no node type 'x'": {"seed_time": {"x": [1]}},
 }
@@ -257,12 +257,12 @@ def test_wrong_seed_times(message):
 @pytest.mark.parametrize(("message", "options"), [
     ("temporal_strategy: expected one of uniform, last", {"temporal_strategy": "latest"}),
     ("subgraph_type: expected one of", {"subgraph_type": 3}),
-    ("time_window: expected with time", {"time_window": 3}),
+    ("time_window: has no effect without time", {"time_window": 3}),
     ("time_window: expected one number, 0 or more", {"time": "when", "time_window": -1}),
     ("time_window: entry 0 is nan", {"time": "when", "time_window": np.nan}),
-    ("time: not with sampler 'weighted'", {"time": "when", "sampler": "weighted"}),
-    ("time: not with sampler 'pinsage'", {"time": "when", "sampler": "pinsage"}),
-    ("subgraph_type: not with sampler 'ladies'", {"subgraph_type": "induced", "sampler": "ladies"}),
+    ("time: not supported by 'weighted'", {"time": "when", "sampler": "weighted"}),
+    ("time: not supported by 'pinsage'", {"time": "when", "sampler": "pinsage"}),
+    ("subgraph_type: not supported by 'ladies'", {"subgraph_type": "induced", "sampler": "ladies"}),
     ("time: expected the name", {"time": 5}),
 ])  # fmt: skip
 def test_wrong_options(message, options):
@@ -272,7 +272,7 @@ def test_wrong_options(message, options):
 
 
 def test_seed_time_without_time():
-    with pytest.raises(InputError, match="seed_time: expected with time"):
+    with pytest.raises(InputError, match="seed_time: has no effect without time"):
         NeighborSampler(hub(), [1]).sample([0], seed_time=[1])
 
 

@@ -189,7 +189,9 @@ def test_a_full_disk_says_what_is_needed_and_free(rmat, tmp_path, settled_memory
         with pytest.raises(OSError, match=r"no space left for a scratch file: \d+ bytes needed, \d+ free"):
             ranked(rmat, disk)
         minimum = plan_score(rmat, "wrpr", train="1%", threads=2).need.minimum
-        with pytest.raises(StorageError, match=r"no space left .* needed, .* free; make room, or give more memory"):
+        with pytest.raises(
+            StorageError, match=r"no space left .* needed, .* free; free disk space, or give more memory"
+        ):
             score_graph(rmat, "wrpr", disk / "out", train="1%", threads=2, memory=own_memory() + minimum + MARGIN)
         left = [each for each in disk.rglob("*") if each.is_file()]
         assert sum(each.stat().st_size for each in left) < 4096, "only what a second run goes on from"

@@ -204,7 +204,7 @@ def test_counts_say_which_epochs_they_know(tree, tmp_path):
 
 
 BAD = [
-    ({"method": "vip"}, "vip needs those that training will use; give them with fanouts="),
+    ({"method": "vip"}, "vip needs the fanouts of training; give them with fanouts="),
     ({"method": "presample", "fanouts": []}, "one entry per hop"),
     ({"method": "hybrid", "fanouts": "writes=1,cites=1,in=1,likes=2"}, "no single relation 'likes'; relations: author"),
     ({"method": "presample", "fanouts": [2], "epochs": 0}, "epochs: expected a whole number from 1 to 10000, found 0"),
@@ -222,7 +222,7 @@ def test_bad_input(tree, tmp_path, options, message):
 
 def test_weighted_vip_says_that_it_knows_no_weights(tree, tmp_path, capfd):
     scores = score_graph(tree, "vip", tmp_path / "w", fanouts=FANOUTS, batch_size=1, sampler="weighted")
-    assert "vip knows no edge weights" in capfd.readouterr().err
+    assert "vip ignores edge weights" in capfd.readouterr().err
     expect(scores, VIP, VIP_READS)
 
 

@@ -97,9 +97,9 @@ def test_methods_that_ignore_time_say_so(made, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(("given", "message"), [
-    ({"train": [3, 4]}, "these nodes have no times of their own; give one for each seed"),
+    ({"train": [3, 4]}, "these nodes have no times; give a time for each seed"),
     ({"seed_time": [1]}, "expected one for each of 30 seeds"),
-    ({"time": None, "seed_time": np.zeros(30)}, "seed_time: expected with time"),
+    ({"time": None, "seed_time": np.zeros(30)}, "seed_time: has no effect without time"),
     ({"seed_time": np.full(30, np.nan)}, "entry 0 is nan"),
     ({"seed_time": np.full(30, "1970-01-01T00:00:00.5", "M8[ms]")}, "0.500; the graph's times are datetime64"),
     ({"seed_time": np.full(30, 2**63, np.uint64)}, "entry 0 is 9223372036854775808; the graph's times are int64"),

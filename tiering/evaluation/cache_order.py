@@ -1,7 +1,7 @@
 """The order in which a score puts feature rows into caches and tiers, and what training then reads over each link.
 
 Rows of all node types are numbered end to end: first row of the type + node. An order is cut once at all capacities
-asked for (caches, tiers, points of a curve), and each row remembers only its bucket, in one byte.
+requested (caches, tiers, points of a curve), and each row remembers only its bucket, in one byte.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Rows:
         return slice(int(self.starts[index]), int(self.starts[index + 1]))
 
     def join(self, per_type: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[Any]:
-        """Return one array over all rows from one per type; other types are left out."""
+        """Return one array over all rows from one per type; other types are omitted."""
         arrays = [per_type[t] for t in self.types]
         return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
@@ -111,7 +111,7 @@ class Rows:
             if self.bytes_known:
                 raise
             raise InputError(
-                f"{error} (no features: every row counts as 1 B; say what it has with --row-bytes)"
+                f"{error} (no features: every row counts as 1 B; give the size of a row with --row-bytes)"
             ) from None
 
     def join_scores(self, graph: Graph, name: str, score: Score) -> FloatArray:
@@ -256,7 +256,7 @@ class LinkTraffic:
 
     Row r of the peer tier lies on GPU r mod P, and batches are spread evenly over the P GPUs, so one read in P of that
     tier is local like the gpu tier, and the others cross the peer link. Rows of the cpu and the ssd tier cross the host
-    link. Bytes over links are those of the rows; SSDs deliver more: `Rows.count_ssd_reads`.
+    link. Bytes over links are the bytes of the rows; SSDs deliver more: `Rows.count_ssd_reads`.
     """
 
     rows: Rows

@@ -117,7 +117,7 @@ class Bootstrap:
         """Return the intervals of ``parts.sum(0) / wholes.sum()``: float64, shape (k, 2); 0 where nothing was read.
 
         `parts`, shape (groups, k), and `wholes`, shape (groups,), are whole numbers, whose sums are exact below 2^53.
-        With `mix`, shape (m, k), the intervals are those of these m sums of the k ratios.
+        With `mix`, shape (m, k), the intervals are for these m sums of the k ratios.
         """
         if self._weights is None:
             return None
@@ -182,5 +182,5 @@ def evaluation_memory(
     # A score is sorted before batches are sampled, twice with an ssd tier.
     sort = (56 if wide else 44) * rows.size + (8 * rows.size if types > 1 else 0)
     batch = batch_bytes(graph, options) * (2 if ssd else 1)
-    label = f"evaluate: {scores} scores and the counts of {format_count(rows.size)} rows, and a batch"
+    label = f"evaluate: {scores} scores, the counts of {format_count(rows.size)} rows and a batch"
     return EvaluationMemory(fixed + counters + max(0, sort - batch) + SLACK, batch, label)

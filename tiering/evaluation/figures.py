@@ -1,4 +1,4 @@
-"""The figures of an evaluation: those of the Data Tiering paper (Min et al., KDD'22), hit rates.
+"""The figures of an evaluation: the figures of the Data Tiering paper (Min et al., KDD'22), hit rates.
 
 Cumulative accesses over the nodes in the order of a score: one panel per way of sampling (figure 7), and one per score
 with a line per depth (figure 9).
@@ -44,7 +44,7 @@ def plot(results: Evaluation | Sequence[Evaluation], path: str | os.PathLike[str
     """
     many = list(results) if isinstance(results, Sequence) else [results]
     if not many:
-        raise InputError("plot: expected results, found none")
+        raise InputError("plot: expected results of an evaluation, found none")
     path = Path(path)
     figure = open_figure(path)
     if len(many) == 1:
@@ -68,7 +68,7 @@ def open_figure(path: Path) -> Any:
     if path.suffix.lower().lstrip(".") not in formats:
         raise InputError(f"{path}: expected a file name ending in one of {', '.join(f'.{f}' for f in sorted(formats))}")
     if not path.absolute().parent.is_dir():
-        raise MissingError(f"{path}: the directory {path.absolute().parent} does not exist; make it first")
+        raise MissingError(f"{path}: the directory {path.absolute().parent} does not exist; create it first")
     return figure
 
 
@@ -85,7 +85,7 @@ def draw_frequency(axes: Any, result: Evaluation) -> None:
         places = 100 * used[chosen][1:] / max(total, 1)
         _draw_line(axes, places, np.where(each > 0, each / len(result.epochs), np.nan), name, style)
     axes.set(yscale="log")
-    _logarithmic(axes, result, 1e-2, xlabel=f"{_unit(result)}, hottest first", ylabel=f"reads per {unit} and epoch")
+    _logarithmic(axes, result, 1e-2, xlabel=f"{_unit(result)}, hottest first", ylabel=f"reads per {unit} per epoch")
     _set_ticks(axes.yaxis, "")
 
 
@@ -116,7 +116,7 @@ def draw_hit_rates(axes: Any, result: Evaluation, names: Sequence[str] = ()) -> 
             low, high = 100 * result.bands[name][1:].T
             axes.fill_between(capacity, low, high, color=style["color"], alpha=0.25, linewidth=0)
     axes.set(ylim=(0, _TOP))
-    _logarithmic(axes, result, 1e-1, xlabel=f"{_unit(result)} in the fast tier", ylabel="reads served (hit rate)")
+    _logarithmic(axes, result, 1e-1, xlabel=f"{_unit(result)} in the fast tier", ylabel="hit rate of feature reads")
 
 
 def draw_evaluation(figure: Any, result: Evaluation) -> None:
@@ -207,7 +207,7 @@ def _points(result: Evaluation, name: str, first: int) -> tuple[Any, Any]:
 
 def _linear(axes: Any, result: Evaluation) -> None:
     axes.set(xlim=(0, 100), ylim=(0, _TOP), xticks=range(0, 101, 25), yticks=range(0, 101, 25))
-    _decorate(axes, xlabel=f"{_unit(result)}, hottest first", ylabel="reads of rows, cumulative")
+    _decorate(axes, xlabel=f"{_unit(result)}, hottest first", ylabel="cumulative feature reads")
 
 
 def _logarithmic(axes: Any, result: Evaluation, begin: float, **labels: str) -> None:

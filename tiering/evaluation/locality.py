@@ -31,8 +31,8 @@ class Locality:
 
     def __str__(self) -> str:
         seeds, nodes, others = map(format_count, (self.seeds, self.nodes, self.random_nodes))
-        measured = f"an epoch over {seeds} training nodes reads {nodes} nodes, over {seeds} random nodes {others}"
-        advice = "; rank rows by hybrid, vip or presample, which know the training nodes" if self.ratio >= LOCAL else ""
+        measured = f"an epoch with {seeds} training nodes reads {nodes} nodes, with {seeds} random nodes {others}"
+        advice = "; order by hybrid, vip or presample, which know the training nodes" if self.ratio >= LOCAL else ""
         return f"locality {self.ratio:.1f}: {measured}{advice}"
 
     def to_json(self) -> dict[str, Any]:
@@ -43,7 +43,7 @@ class Locality:
 def measure_locality(epochs: ReferenceEpochs) -> Locality:
     """Sample the first of some epochs, with up to `SEEDS` of the training nodes, then with as many random nodes.
 
-    Random nodes are drawn by the seed of the options, and take the times of the training nodes. Memory: a byte for each
+    Random nodes depend on the seed of the options, and take the times of the training nodes. Memory: a byte for each
     node of the graph. Cost: sampling of twice as many training nodes.
     """
     graph, rng = epochs.sampler.graph, np.random.default_rng(epochs.options.seed)
@@ -72,6 +72,6 @@ def _count_read(epoch: ReferenceEpochs) -> int:
             read[node_type][ids] = True
         return np.empty(0, np.int64)
 
-    for _ in epoch.map_batches(mark, "sampling for the locality"):
+    for _ in epoch.map_batches(mark, "sampling to measure the locality"):
         pass
     return sum(int(np.count_nonzero(seen)) for seen in read.values())

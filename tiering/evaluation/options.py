@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from tiering.memory import Budget
     from tiering.readahead.disks import Disk
 
-COUNTED, TIERS = "What is counted", "Traffic of a tier plan, sizes as in `tiering layout`"
-PLANNED, ASKED = "What is compared; each also as a list with commas", "What is asked"
+COUNTED, TIERS = "Counting", "Tier traffic (sizes as in `tiering layout`)"
+PLANNED, ASKED = "Values to compare (comma-separated)", "Goals"
 SHARES = (0.01, 0.02, 0.05, 0.10, 0.20, 0.40)
 """Capacities reported by default, as fractions of the bytes of all feature rows."""
 MAX_SHARES = 50
@@ -38,7 +38,7 @@ def _parse_shares(shares: Sequence[float] | str, name: str) -> Sequence[float]:
         try:
             shares = [float(part.removesuffix("%")) / (100 if part.endswith("%") else 1) for part in parts]
         except ValueError:
-            raise InputError(f"{name}: expected shares such as 1%,5%,20%, found {shares!r}") from None
+            raise InputError(f"{name}: expected fractions such as 1%,5%,20%, found {shares!r}") from None
     if not 1 <= len(shares) <= MAX_SHARES:
         raise InputError(f"{name}: expected 1 to {MAX_SHARES} capacities, found {len(shares)}")
     if bad := [share for share in shares if not 0 <= share <= 1]:
@@ -50,25 +50,25 @@ def _parse_shares(shares: Sequence[float] | str, name: str) -> Sequence[float]:
 class EvaluationOptions:
     """Options of what is counted and reported; `InputError` where a number does not fit."""
 
-    epochs: int = option(3, "Epochs to count.", "N", panel=COUNTED, parse=whole(1, 1 << 62, "1 or more"))
+    epochs: int = option(3, "Number of epochs to count.", "N", panel=COUNTED, parse=whole(1, 1 << 62, "1 or more"))
     first_epoch: int | None = option(
-        None, "Number of the first. Default: the first that no score has counted.", "N", panel=COUNTED,
+        None, "Number of the first epoch. Default: the first that no score has counted.", "N", panel=COUNTED,
         parse=lambda value, name: None if value is None else whole(0, 1 << 62, "0 or more")(value, name),
     )  # fmt: skip
     shares: Sequence[float] = option(
-        SHARES, "Capacities, such as 1%,5%. Default: 1,2,5,10,20,40%.", "P,P,..", panel=COUNTED, cli=str | None,
+        SHARES, "Cache capacities, such as 1%,5%. Default: 1,2,5,10,20,40%.", "P,P,..", panel=COUNTED, cli=str | None,
         parse=_parse_shares,
     )  # fmt: skip
     resamples: int = option(
-        200, "Draws behind the ±; 0 for none.", "N", panel=COUNTED, parse=whole(0, 1 << 62, "0 or more")
+        200, "Resamples behind the ± (0: none).", "N", panel=COUNTED, parse=whole(0, 1 << 62, "0 or more")
     )
-    page: str | int = option("4KiB", "Page of the SSD tier.", "SIZE", panel=TIERS, cli=str, cli_default="4KiB")
+    page: str | int = option("4KiB", "Page size of the SSD tier.", "SIZE", panel=TIERS, cli=str, cli_default="4KiB")
     block: str | int = option(
-        "512", "Where SSD reads begin and end: 512, or 4KiB on some drives.", "SIZE", panel=TIERS, cli=str,
+        "512", "Alignment of SSD reads: 512, or 4KiB on some drives.", "SIZE", panel=TIERS, cli=str,
         cli_default="512",
     )  # fmt: skip
     row_bytes: RowBytes = option(
-        None, "Bytes of a row of types without features, such as learned embeddings.", "SIZE|TYPE=SIZE,..",
+        None, "Bytes per row, for node types without features, such as learned embeddings.", "SIZE|TYPE=SIZE,..",
         panel=TIERS, cli=str | None,
     )  # fmt: skip
 
@@ -141,8 +141,8 @@ class Prices:
         known = document.keys() == names and isinstance(document["currency"], str)
         if not known or not all(isinstance(price, (int, float)) and price >= 0 for price in figures):
             raise InputError(
-                f"{path}: expected currency, and prices of an hour of 0 or more: machine, memory_gib, and a table "
-                f"[disk] of disks such as nvme-gen4, found {document}"
+                f"{path}: expected currency, prices per hour of 0 or more (machine, memory_gib), and a table [disk] "
+                f"of prices such as nvme-gen4 = 0.05, found {document}"
             )
         return cls(**document)
 
@@ -156,33 +156,34 @@ class PlanOptions:
     """Options of what `tiering plan` compares; `InputError` where one does not fit."""
 
     rows_in_memory: Sequence[str | int | Budget] = option(
-        (), "Memory of the training process, for rows and batches: 8GiB, 50% of the machine's. Default: from all rows "
-        "in memory down to 1/32. (--memory is what this command itself may take.)", "SIZE,..", panel=PLANNED,
+        (), "Memory of the training process, for rows and batches: 8GiB, or 50% of the machine's. Default: from "
+        "all rows in memory down to 1/32. (--memory limits this command itself.)", "SIZE,..", panel=PLANNED,
         cli=str | None, from_cli=split_list,
     )  # fmt: skip
     disk: Sequence[str | Disk] = option(
-        ("nvme-gen4",), "Disks: by name (docs/plan.md), several as 2xnvme-gen4; a JSON file of figures; measured: "
-        "that of G, or measured:DIR, by a file written there for a while.", "NAME|FILE|measured,..", panel=PLANNED,
+        ("nvme-gen4",), "Disks: names (docs/plan.md), several drives as 2xnvme-gen4, a JSON file of figures, measured "
+        "(the disk of G), or measured:DIR. Measuring writes a temporary file to the disk.",
+        "NAME|FILE|measured,..", panel=PLANNED,
         cli=str, cli_default="nvme-gen4", from_cli=split_list,
     )  # fmt: skip
     lists_disk: str | Disk | None = option(
-        None, "Disk of the neighbor lists. Default: the rows' disk.", "NAME|FILE|measured",
+        None, "Disk of the adjacency lists. Default: the disk of the rows.", "NAME|FILE|measured",
         panel=PLANNED, cli=str | None,
     )  # fmt: skip
     dtype: Sequence[str] = option(
-        ("auto",), "How rows are stored, as in `tiering layout`.", "DTYPE,..", panel=PLANNED, cli=str,
+        ("auto",), "Dtypes in which rows are stored, as in `tiering layout`.", "DTYPE,..", panel=PLANNED, cli=str,
         cli_default="auto", from_cli=split_list,
     )  # fmt: skip
     step_seconds: float | None = option(
-        None, "Training's own time for a batch: an epoch takes no less.", "S", panel=ASKED,
+        None, "Seconds of a training step; an epoch takes at least that long per batch.", "S", panel=ASKED,
         parse=number(lambda value: value > 0, "seconds above 0", none=True),
     )  # fmt: skip
-    target: str | None = option(None, "Find the least memory for an epoch such as 'epoch 20s'.", "TEXT", panel=ASKED)
+    target: str | None = option(None, "Find the least memory for an epoch time: 'epoch 20s'.", "TEXT", panel=ASKED)
     price: str | Path | None = option(
-        None, "Prices of an hour, TOML: currency, machine, memory_gib, [disk] by name.", "FILE", panel=ASKED,
+        None, "TOML file of prices per hour: currency, machine, memory_gib, [disk] by name.", "FILE", panel=ASKED,
         cli=Path | None,
     )  # fmt: skip
-    page: str | int = option("4KiB", "Page of the SSD tier.", "SIZE", panel=PLANNED, cli=str, cli_default="4KiB")
+    page: str | int = option("4KiB", "Page size of the SSD tier.", "SIZE", panel=PLANNED, cli=str, cli_default="4KiB")
 
     page_bytes: int = field(init=False)
     prices: Prices | None = field(init=False)
@@ -197,21 +198,21 @@ class PlanOptions:
             vars(self)[name] = tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else (value,)
         vars(self).update(parse_options(type(self), vars(self)))
         if not self.disk or not self.dtype:
-            raise InputError("disk, dtype: expected at least one of each, found none; leave the option out")
+            raise InputError("disk, dtype: expected at least one of each, found none; omit the option")
         for dtype in self.dtype:
             if dtype not in (AUTO, *CODECS):
                 raise InputError(f"dtype: expected {', '.join((AUTO, *CODECS))}, found {dtype!r}")
         seconds = None
         if self.target is not None:
             if not (match := _TARGET.match(self.target)):
-                raise InputError(f"target: expected such as 'epoch 20s' or 'epoch 5min', found {self.target!r}")
+                raise InputError(f"target: expected a time, such as 'epoch 20s' or 'epoch 5min', found {self.target!r}")
             seconds = float(match[1]) * _UNITS[match[2]]
         prices = None if self.price is None else Prices.read(Path(self.price))
         names = [str(getattr(disk, "name", disk)) for disk in self.disk]
         if prices is not None and (missing := [name for name in names if prices.drive(name) is None]):
             raise InputError(
-                f"{self.price}: expected a price of {', '.join(missing)} in [disk], found only "
-                f"{', '.join(prices.disk)}; add it, 0 if it costs nothing"
+                f"{self.price}: [disk] has no price for {', '.join(missing)}, only for {', '.join(prices.disk)}; "
+                "add the price, 0 if there is none"
             )
         vars(self).update(page_bytes=parse_page(self.page), prices=prices, target_seconds=seconds)
 

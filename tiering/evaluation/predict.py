@@ -74,13 +74,13 @@ def predict(
     Parameters
     ----------
     graph
-        A reordered graph, whose order is that of the rows on SSD; or another one with `scores`.
+        A reordered graph, whose order is the order of the rows on SSD; or another one with `scores`.
     scores
         An artifact, or one vector per node type, in original ids, by which rows would be ordered.
     train
         Training nodes, where the graph's own split is not meant.
     seed_time
-        With `time`: the time of each training node, as of `tiering.evaluation.run.evaluate`.
+        With `time`: the time of each training node, as in `tiering.evaluation.run.evaluate`.
     row_bytes
         Bytes of a row of types without features: see `competing_rows`. They count as float32.
     memory
@@ -108,8 +108,7 @@ def predict(
     rows = competing_rows(graph, row_bytes)
     if not rows.bytes_known:
         raise InputError(
-            f"{graph.path}: the graph has no features, and reading takes rows of known size; say what a row has with "
-            "--row-bytes"
+            f"{graph.path}: the graph has no features, and the plan needs the size of a row; give it with --row-bytes"
         )
     disks = [disk if isinstance(disk, Disk) else find_disk(disk) for disk in asked.disk]
     seeds, workers = resolve_train(graph, train, how.seed, repeats=seed_time is not None), parse_threads(threads)
@@ -119,7 +118,7 @@ def predict(
     budget, batches = parse_memory(memory), -(-sum(ids.size for ids in seeds.values()) // how.batch_size)
     need, each = 56 * rows.size if scores is not None else 0, batch_bytes(graph, how)
     need = max(need, sum(map(graph.num_nodes, graph.node_types)))  # a byte for each node: `measure_locality`
-    budget.require(need + each, f"plan: the order of {format_count(rows.size)} rows, and a batch,")
+    budget.require(need + each, f"plan: the order of {format_count(rows.size)} rows and a batch")
     workers = max(1, min(workers, (budget.left() - need) // max(1, each)))
     positions = None if scores is None else _positions(graph, rows, scores, workers)
     if scores is None and graph.order is None:
@@ -236,7 +235,7 @@ def _batch_rows(
 
 @dataclass(frozen=True)
 class BatchSample:
-    """Sampled batches: `RUNS` runs of `length` consecutive ones; the first begins with those of the loader's trial."""
+    """Sampled batches: `RUNS` runs of `length` consecutive ones; the first begins with the loader's trial batches."""
 
     length: int
     trial: int  # batches of the loader's trial, unless it has enough before
@@ -384,8 +383,8 @@ class Predictor:
         trial = enough_batches(tables, budget.left(), first)
         if budget.left() < memory.minimum:
             raise InputError(
-                f"rows in memory: {budget.text} ({format_bytes(budget.limit)}): a loader takes at least "
-                f"{format_bytes(budget.limit - budget.left() + memory.minimum)} here for its process, batches and "
+                f"rows in memory: {budget.text} ({format_bytes(budget.limit)}) is too little: a loader needs at "
+                f"least {format_bytes(budget.limit - budget.left() + memory.minimum)} for its process, batches and "
                 f"reads; give more{ask_percent(budget.text)}, or make batches smaller"
             )
         if windows is not None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import groupby, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tiering.evaluation.figures import COLORS, line_style, open_figure, plain_label
 from tiering.evaluation.locality import Locality
@@ -19,6 +19,7 @@ from tiering.text.units import format_bytes, format_count, format_fanouts, forma
 
 _SIZE = (7.2, 4.6)  # inches
 _TITLE = "Predicted epoch by memory"
+E = TypeVar("E")
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class EpochPredictions(Described):
         return self.batches * (self.step_seconds or 0.0)
 
     def epoch_seconds(self, epoch: PredictedEpoch) -> float:
-        """Return the time of an epoch: that of reading or of training, whichever is longer, because they overlap."""
+        """Return the time of an epoch: reading or training, whichever takes longer, because they overlap."""
         return max(epoch.io_seconds, self.step_total)
 
     def epoch_cost(self, epoch: PredictedEpoch) -> float:
@@ -95,9 +96,7 @@ class EpochPredictions(Described):
     def lines(self) -> Iterator[tuple[str, list[PredictedEpoch]]]:
         """Yield the epochs of each disk and dtype, memory ascending, up to the one that more memory does not change."""
         for (disk, dtype), line in groupby(self.epochs, key=lambda epoch: (epoch.disk, epoch.dtype)):
-            first, *others = line
-            more = [b for a, b in pairwise([first, *others]) if not a.all_fit or a.io_seconds != b.io_seconds]
-            yield f"{disk}, {dtype}", [first, *more]
+            yield f"{disk}, {dtype}", drop_repeats(line, lambda epoch: (epoch.all_fit, epoch.io_seconds))
 
     def knee(self, epochs: Sequence[PredictedEpoch]) -> PredictedEpoch:
         """Return the knee of a line: the least memory with which steps take as long as reading.
@@ -121,15 +120,15 @@ class EpochPredictions(Described):
 
     def describe(self) -> list[Part]:
         """Return the table, the knee of each line in words, and the curves if there is anything to draw."""
-        columns = ["memory", "disk", "stored as", "read", "requests", "hits", "I/O an epoch", "±"]
-        columns += ["I/O of lists an epoch", "batches sampled together"] if self._reads_lists else []
-        columns += ["epoch"] if self.step_seconds else []
-        columns += [] if self.prices is None else ["cost"]
+        columns = ["memory", "disk", "dtype", "bytes read", "reads", "hit rate", "I/O time per epoch", "± (95 %)"]
+        columns += ["I/O time for lists per epoch", "batches sampled together"] if self._reads_lists else []
+        columns += ["epoch time"] if self.step_seconds else []
+        columns += [] if self.prices is None else ["cost per epoch"]
         rows = [self._row(epoch) for _, epochs in self.lines() for epoch in epochs]
-        table = Table("Reading of an epoch, predicted", columns, rows)
+        table = Table("Predicted reads per epoch", columns, rows)
         words = [f"{label}: {'; '.join(self._words(epochs))}" for label, epochs in self.lines()]
         figures = [f"{name}: {disk.speed} ({disk.device})" for name, disk in self.disks.items()]
-        share = f"{format_count(self.sampled)} sampled batches; an epoch has {format_count(self.batches)}"
+        share = f"sampled batches: {format_count(self.sampled)}; batches per epoch: {format_count(self.batches)}"
         plot = [Plot(_TITLE, self.draw)] if self.reads_disk else []
         return [table, *words, *self._target_lines(), *figures, share, str(self.locality), *plot]
 
@@ -159,25 +158,25 @@ class EpochPredictions(Described):
         gains = self._gains(knee, epochs[0])
         if self.step_seconds and not gains:
             steps = format_small_seconds(self.step_total)
-            yield f"{at}: epoch {time}, bound by the disk at every size that was tried; steps alone take {steps}"
+            yield f"with {at} an epoch takes {time}, training steps alone {steps}; the disk is always the bottleneck"
         elif self.step_seconds:
-            bound = "the least that was tried" if knee is epochs[0] else f"below {at} it is bound by the disk"
-            yield f"{at}: epoch {time}, bound by the steps; {bound}"
+            bound = "the smallest size compared" if knee is epochs[0] else f"below {at} the disk is the bottleneck"
+            yield f"with {at} an epoch takes {time}, the time of the training steps; {bound}"
         elif gains:
             least = f"{format_small_seconds(epochs[0].io_seconds)} with {format_bytes(epochs[0].memory)}"
-            yield f"the knee is at {at}: {time} of I/O an epoch, after {least}"
+            yield f"the knee is at {at}: {time} of I/O per epoch, compared with {least}"
         if full is not None:
             load = format_small_seconds(full.load_bytes / self.disks[full.disk].speed.bytes_per_second)
-            yield f"with {format_bytes(full.memory)} all rows lie in memory, read once at the start in about {load}"
+            yield f"with {format_bytes(full.memory)} all rows fit in memory, read at the start in about {load}"
 
     def _target_lines(self) -> Iterator[str]:
         names = [label for label, _ in self.lines()]
         for label, epoch in zip(names, self.least, strict=False):
             asked = f"{label}: an epoch of {format_small_seconds(self.target or 0)}"
             if epoch is None:
-                yield f"{asked} takes faster steps: {format_small_seconds(self.step_total)} without reading"
+                yield f"{asked} needs faster training steps: {format_small_seconds(self.step_total)} without reading"
             else:
-                read = "all rows lie in memory" if epoch.all_fit else f"{format_small_seconds(epoch.io_seconds)} of I/O"
+                read = "all rows fit in memory" if epoch.all_fit else f"{format_small_seconds(epoch.io_seconds)} of I/O"
                 yield f"{asked} takes {format_bytes(epoch.memory)}: {read}"
 
     def draw(self, figure: Any) -> None:
@@ -236,6 +235,12 @@ class EpochPredictions(Described):
         least = [None if epoch is None else epoch.to_json() for epoch in self.least]
         document |= {"disks": disks, "epochs": epochs, "knees": knees, "least": least}
         return {**document, "locality": self.locality.to_json()}
+
+
+def drop_repeats(line: Iterable[E], read: Callable[[E], tuple[bool, float]]) -> list[E]:
+    """Return the epochs of a line up to the first that more memory does not change; `read`: all rows fit, seconds."""
+    first, *others = line
+    return [first, *(b for a, b in pairwise([first, *others]) if not read(a)[0] or read(a) != read(b))]
 
 
 def _coincide(line: Mapping[int, float], other: Mapping[int, float]) -> bool:

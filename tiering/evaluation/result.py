@@ -48,7 +48,7 @@ class Evaluation(Rates, Described):
     `shares` are capacities as fractions of `num_bytes`; `types` the competing node types. `parameters`: sampling
     options, epochs counted, training nodes per type. At each of `curve_bytes`, capacities that ascend from 0 to
     `num_bytes`: by score hit rate, rows that fit, and for `bands` of scores that have intervals these, shape
-    (capacities, 2). `tiers` are there where they were asked for.
+    (capacities, 2). `tiers` is ``None`` unless requested.
     """
 
     shares: list[float]
@@ -110,7 +110,7 @@ class Evaluation(Rates, Described):
     def describe(self) -> list[Part]:
         """Return the tables, notes on them, and the curves."""
         notes = [f"note: {text}" for text in notes_on([self])]
-        plot = Plot("What each score would have served", partial(draw_evaluation, result=self))
+        plot = Plot("Hit rates of a cache filled by each score", partial(draw_evaluation, result=self))
         return [*evaluation_tables(self), *notes, plot]
 
     def to_json(self) -> dict[str, Any]:
@@ -130,38 +130,38 @@ class Evaluation(Rates, Described):
 def notes_on(results: Sequence[Evaluation]) -> Iterator[str]:
     """Yield what the user should know about the numbers: assumptions, epochs that a score has seen."""
     if _assumed(results[0]):
-        yield "the graph has no features: every row counts as 1 B, sizes are rows; --row-bytes says what a row has"
+        yield "the graph has no features: every row counts as 1 B; give the size of a row with --row-bytes"
     for name in results[0].overlap:
         seen = results[0].seen[name]
         yield (
-            f"{name} has counted epochs {seen.start} to {seen.stop - 1} of this very run: on these its hit rate "
-            "is no prediction"
+            f"{name} has counted epochs {seen.start} to {seen.stop - 1} of this same run: for these epochs its hit "
+            "rate is not a prediction"
         )
 
 
 def evaluation_tables(result: Evaluation, several: bool = False) -> list[Part]:
     """Return all tables of one evaluation and what was counted; among several, each names its fanouts."""
-    heading = f"Fanouts {result.fanouts}: s" if several else "S"
-    meaning = ", ± half of its 95 % interval" if result.bands else ""
+    heading = f"Fanouts {result.fanouts}: p" if several else "P"
+    meaning = ", ± half the 95 % interval" if result.bands else ""
     capacities = [f"{100 * share:g} %" for share in result.shares]
     cached = "rows cached" if len({entry.row_bytes for entry in result.types.values()}) <= 1 else "bytes cached"
     rows: list[tuple[str, ...]] = [(name, *_rates(result, name)) for name in result.names()]
-    parts: list[Part] = [Table(f"{heading}hare of feature reads served, in %{meaning}", (cached, *capacities), rows)]
+    parts: list[Part] = [Table(f"{heading}ercent of feature reads served{meaning}", (cached, *capacities), rows)]
     if len(result.types) > 1:
         rows = []
         for node_type, entry in result.types.items():
             of_all = (format_share(entry.accesses, result.accesses), format_share(entry.rows, result.num_rows))
             for i, name in enumerate(result.names()):
                 rows.append((*(("", name, "", "") if i else (node_type, name, *of_all)), *_rates(entry, name)))
-        title = "By node type: share of the type's own reads served at the same capacities, in %"
-        parts.append(Table(title, ("type", "score", "of all reads", "of all rows", *capacities), rows, left=2))
+        title = "By node type: percent of the type's reads served, at the same capacities"
+        parts.append(Table(title, ("type", "score", "% of all reads", "% of all rows", *capacities), rows, left=2))
     if result.tiers is not None:
         parts += _traffic_tables(result, result.tiers)
     rows_per_batch = format_count(round(result.accesses / max(1, result.batches)))
     summary = (
-        f"{format_count(result.accesses)} reads in {format_count(result.batches)} batches of "
-        f"{result.epochs_label} ({rows_per_batch} rows a batch); "
-        f"{format_count(result.touched_rows)} of {format_count(result.num_rows)} rows were read at least once"
+        f"{format_count(result.accesses)} reads in {format_count(result.batches)} batches of {result.epochs_label} "
+        f"({rows_per_batch} rows per batch); {format_count(result.touched_rows)} of {format_count(result.num_rows)} "
+        "rows were read at least once"
     )
     return [*parts, summary, str(result.locality)]
 
@@ -189,7 +189,7 @@ def _traffic_tables(result: Evaluation, tiers: Mapping[str, LinkTraffic]) -> lis
         rows = [(name if t == types[0] else "", t, *cells(plans[name]["types"][t])) for name in plans for t in types]
         return Table(title, ("score", "type", *columns), rows, left=2)
 
-    columns = [*(_LINKS[link] for link in links), *(("read from SSD", "pages") if device else ())]
+    columns = [*(_LINKS[link] for link in links), *(("bytes read from SSD", "pages read from SSD") if device else ())]
     title = f"{'Rows' if counted else 'Bytes'} moved per epoch, "
     whole = [(name, *moved(plan)) for name, plan in plans.items()]
     parts: list[Part] = [Table(f"{title}with {_sizes(result.capacities or {})}", ("score", *columns), whole)]
@@ -211,7 +211,8 @@ def _read_table(result: Evaluation) -> Table:
             cells = (format_bytes(size), format_bytes(size / max(1 / epochs, read))) if sized else ("-", "-")
             if label or len(parts) > 1:
                 rows.append((label, part, format_count(round(read)), *cells))
-    return Table("Read per epoch, from wherever it lies", ("", "", "reads", "bytes", "bytes a read"), rows, left=2)
+    columns = ("data", "type or relation", "reads", "bytes", "bytes per read")
+    return Table("Reads per epoch, from all tiers together", columns, rows, left=2)
 
 
 def _rates(rates: Rates, name: str) -> Iterator[str]:

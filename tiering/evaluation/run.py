@@ -62,7 +62,7 @@ def evaluate(
 
     `graph` has original ids or is reordered. `scores` by name (`named_scores` names artifacts) have one value per node,
     in original ids; a node type without a vector counts as score 0. The oracle is always reported. `sampling` may be
-    the fanouts alone, with its other fields among the `options`, which are those of `EvaluationOptions`: by default
+    the fanouts alone, with its other fields among the `options`, fields of `EvaluationOptions`: by default
     ``first_epoch`` is the first that no score of the same seed has counted (`unseen_epoch`), so that all predict.
     `train`, `source_ids` and `seed_time`: `tiering.formats.user_arrays.resolve_train` and ``resolve_times``; with times
     nodes may come several times. With `tiers` the report says what they would move.
@@ -72,7 +72,7 @@ def evaluate(
     """
     asked = EvaluationOptions(**{name: options.pop(name) for name in options_of(EvaluationOptions) if name in options})
     if isinstance(sampling, SamplingOptions) and options:
-        raise InputError(f"{', '.join(options)}: expected inside the sampling options, since these are given")
+        raise InputError(f"{', '.join(options)}: give these inside the sampling options, which are given too")
     if ORACLE in scores:
         raise InputError(f"scores: {ORACLE!r} is the name of the true counts; give the score another name")
     workers = parse_threads(threads)
@@ -129,14 +129,14 @@ def named_scores(graph: Graph, scores: Sequence[Scores]) -> dict[str, Score]:
 def unseen_epoch(scores: Mapping[str, Score], seed: int) -> int:
     """Return the first epoch of the run with `seed` that none of the scores has counted.
 
-    Epochs of one run share their batches, and hop by hop their draws, even where fanouts or depth differ: only the
+    Epochs of one run share their batches, and hop by hop their samples, even where fanouts or depth differ: only the
     seed matters.
     """
     return max((seen.stop for seen in _seen(scores, seed).values()), default=0)
 
 
 def _seen(scores: Mapping[str, Score], seed: int) -> dict[str, range]:
-    """Return the epochs of the run with `seed` that each score has counted; other scores are left out."""
+    """Return the epochs of the run with `seed` that each score has counted; other scores are omitted."""
     counted = {name: score.counted_epochs(seed) for name, score in scores.items() if isinstance(score, Scores)}
     return {name: epochs for name, epochs in counted.items() if epochs}
 

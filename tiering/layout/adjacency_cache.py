@@ -106,7 +106,7 @@ def divide_gpu(
     """
     total = gpu_budget(options.capacities.gpu, source.rows, source.lists)
     columns = sum(lists.columns for lists in source.lists)
-    what = f"adjacency cache: places of {format_count(columns)} adjacency lists"
+    what = f"adjacency cache: positions of {format_count(columns)} adjacency lists"
     budget.require(need := split_memory(sum(table.rows for table in source.rows), columns), what)
     lower = LowerTiers.of(options.capacities, source.bytes, len(options.folders))
     step = StepEstimate("adjacency cache", "done now", memory=need, amount=columns, unit="list")
@@ -117,19 +117,19 @@ def gpu_budget(gpu: Size | None, tables: Sequence[RankedTable], relations: Seque
     """Return the bytes to divide: `gpu`, which is a share of all feature bytes, or with ``auto`` all rows and lists."""
     if gpu is None:
         raise InputError(
-            "adjacency cache: expected memory to divide; give --gpu SIZE such as 8GiB, or leave --adjacency-cache out"
+            "adjacency cache: needs GPU memory to divide; give --gpu SIZE such as 8GiB, or omit --adjacency-cache"
         )
     features = sum(table.rows * table.row_bytes for table in tables)
     everything = features + sum(lists.bytes for lists in relations)
     budget = everything if gpu.auto else gpu.of(features)
     if not budget:
         raise InputError(
-            f"gpu: {gpu.text} of {format_bytes(features)} feature data is nothing to divide; give a size such as 1GiB"
+            f"gpu: {gpu.text} of {format_bytes(features)} feature data is no memory to divide; give a size such as 1GiB"
         )
     if budget > everything:
         raise InputError(
-            f"gpu: {gpu.text} is larger than all feature data and adjacency lists ({format_bytes(everything)}); "
-            "give no more than that"
+            f"gpu: {gpu.text} is more than all feature data and adjacency lists ({format_bytes(everything)}); give "
+            "at most that size"
         )
     return budget
 

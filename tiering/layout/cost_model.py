@@ -38,7 +38,7 @@ SECTORS_PER_SECOND = WIDE_BYTES_PER_SECOND / 2 / 32
 SAVED = 1 - 1 / 100  # fraction of the host's time that is saved: the GPU's own memory counts as 100 times as fast
 SSD_READ_BYTES = 4096  # bytes of a read of an SSD; rows up to this size take one
 _ASSUMED = {"peer_share": 0.9, "ssd_seconds": 1e-6}
-"""Figures that a file of measured ones may leave out: a peer's memory counts as ten times as fast as the host's (NVLink
+"""Figures that a file of measured ones may omit: a peer's memory counts as ten times as fast as the host's (NVLink
 against PCIe), and an SSD does a million random reads per second."""
 _FORM = (
     '{"device": "...", "feature_seconds": {"base": x, "per_byte": y}, "list_seconds": a, "neighbour_seconds": b}, '
@@ -50,7 +50,7 @@ _FORM = (
 class AccessCosts:
     """Seconds that an access to host memory takes longer than one to the GPU's, with all accesses of a batch in flight.
 
-    Costs are per feature row and per byte of it, per adjacency list looked up, per neighbor id drawn, and per read of
+    Costs are per feature row and per byte of it, per adjacency list looked up, per neighbor id sampled, and per read of
     up to `SSD_READ_BYTES` from one SSD, in addition to host memory; a peer's memory saves `peer_share` of a row's. By
     default a list's begin and end, and each neighbor id, cost one scattered sector of 32 B, 2.53 ns. A feature row
     costs its bytes at 25 GB/s, 0.0396 ns each, and one sector, because rows begin and end inside sectors.
@@ -90,7 +90,7 @@ def read_access_costs(path: str | os.PathLike[str]) -> AccessCosts:
     """
     file, where = Path(path), f"access costs: {path}"
     if not file.is_file():
-        raise MissingError(f"{where}: no such file; leave --access-costs out for assumed figures")
+        raise MissingError(f"{where}: no such file; omit --access-costs to use assumed costs")
     try:
         document = json.loads(file.read_text())
     except (ValueError, RecursionError) as error:
@@ -116,7 +116,7 @@ def _check_fields(document: Any, required: Collection[str], optional: Collection
     missing, unknown = [n for n in required if n not in document], sorted({*document} - {*required} - {*optional})
     if missing or unknown:
         wrong = f"no {', '.join(missing)}" if missing else f"unknown {', '.join(unknown)}"
-        raise InputError(f"{where}: expected {', '.join(required)}, found {wrong}; the form is {_FORM}")
+        raise InputError(f"{where}: expected {', '.join(required)}, found {wrong}; the expected form is {_FORM}")
 
 
 def _at_most_one(value: Any, where: str) -> float:
@@ -134,7 +134,7 @@ def _at_most_one(value: Any, where: str) -> float:
 class LowerTiers:
     """The tiers after the gpu tier. Their sizes are fixed, so they begin later if the gpu tier holds more rows.
 
-    `peer_bytes` are those of all peers together, `cpu_bytes` those of host memory, or ``None`` for all that is left;
+    `peer_bytes` are the bytes of all peers together, `cpu_bytes` of host memory, or ``None`` for all that is left;
     `ssds` are read side by side.
     """
 
@@ -153,7 +153,7 @@ class LowerTiers:
 
     @property
     def ends(self) -> tuple[int, int, int]:
-        """Bytes from the end of the gpu tier to that of the gpu, peer and cpu tier."""
+        """Bytes from the end of the gpu tier to the ends of the gpu, peer and cpu tiers."""
         return 0, self.peer_bytes, self.peer_bytes + (self.cpu_bytes or 0)
 
     def ssd_seconds(self, row_bytes: int, costs: AccessCosts) -> float:
@@ -276,7 +276,7 @@ class EdgeScores:
         cls, indptr: Ints, reads: Callable[[int, int], Floats], entries: Callable[[Ints], Floats],
         blocks: int = EDGE_BLOCKS,
     ) -> EdgeScores:  # fmt: skip
-        """Score rows by the reads of the lists of columns begin to end, which draw ``entries(d)`` of d neighbors."""
+        """Score rows by the reads of the lists of columns begin to end, which sample ``entries(d)`` of d neighbors."""
         count = indptr.shape[0] - 1
 
         def drawn(begin: int, end: int) -> Floats:

@@ -36,7 +36,7 @@ def cut_layout(layout: Layout, gpu: str | int | None = None, cpu: str | int | No
     sizes = {tier: parse_size(size, tier) for tier, size in (("gpu", gpu), ("cpu", cpu)) if size is not None}
     for tier, size in sizes.items():
         if size.auto:
-            raise InputError(f"{tier}: expected a size such as 6GiB or 9%, found auto; `tiering plan` finds sizes")
+            raise InputError(f"{tier}: expected a size such as 6GiB or 9%, found auto; `tiering plan` recommends sizes")
     tables = _ranked_tables(layout)
     stored, total = [layout.type_layout(t.node_type) for t in tables], sum(t.rows * t.row_bytes for t in tables)
     known = {tier: [entry.ranges[tier][1] for entry in stored] for tier in ("gpu", "peer", "cpu")}
@@ -48,8 +48,8 @@ def cut_layout(layout: Layout, gpu: str | int | None = None, cpu: str | int | No
     if any(end < needed for end, needed in zip(last, least, strict=True)):
         asked, needed = (sum(end * e.row_bytes for end, e in zip(ends, stored, strict=True)) for ends in (last, least))
         raise InputError(
-            f"cpu: the tiers together hold {format_bytes(asked)} of rows; {format_bytes(needed)} lie in files of "
-            f"{layout.path} that are not read by pages; leave cpu out to keep these rows in host memory, give more, or "
+            f"cpu: {format_bytes(asked)} in all tiers is too little: {format_bytes(needed)} of rows lie in files of "
+            f"{layout.path} that cannot be read by pages; omit cpu to keep these rows in host memory, give more, or "
             "make the layout with a smaller --cpu, which loaders can enlarge"
         )
     ends = zip(stored, zip(first, shared, last, strict=True), strict=True)

@@ -61,14 +61,14 @@ class LayoutInput:
         if scores is not None:
             if options.cache is None and not of_edges:
                 raise InputError(
-                    "scores: matter only where memory is shared with adjacency lists, or edge features are placed; "
-                    "give --adjacency-cache auto too, or leave them out"
+                    "scores: have an effect only with --adjacency-cache or edge features; give --adjacency-cache "
+                    "auto too, or omit scores"
                 )
             check_ordered_by(graph, order, scores)
         elif options.cache is not None:
             raise InputError(
-                f"adjacency cache: {options.cache.text} needs the scores that the graph was ordered by, for the reads "
-                "of adjacency lists; give them with --scores S"
+                f"adjacency cache: {options.cache.text} needs the scores that the graph was ordered by, to predict "
+                "reads of adjacency lists; give them with --scores S"
             )
         rows = [RankedTable(t, rows.rows, rows.row_bytes, order.score(t), order.first(t)) for t, rows in tables.items()]
         lists = [] if options.cache is None or scores is None else adjacency_lists(graph, scores)
@@ -99,7 +99,7 @@ def _code_tables(
     """Return tables as the option `dtype` wants them stored; refuse names of tables that there are not."""
     if unknown := options.dtypes.keys() - tables.keys() - {""}:
         known = ", ".join(tables) or "none"
-        raise InputError(f"dtype: {place} has no features of {min(unknown)!r}; types and relations that have: {known}")
+        raise InputError(f"dtype: {place} has no features of {min(unknown)!r}; tables with features: {known}")
     return {
         name: encoded_table(table, options.dtype_of(name), f"{table.path}: {name}", look=look)
         for name, table in tables.items()
@@ -117,9 +117,9 @@ def require_order(graph: Graph) -> Order:
 
 def check_ordered_by(graph: Graph, order: Order, scores: Scores) -> None:
     """Refuse scores other than those that gave a graph its order, by the first `COMPARED` ranks of each type."""
-    remedy = "give the scores that `tiering reorder` was given"
+    remedy = "give the scores that were given to `tiering reorder`"
     if scores.graph_digest != order.manifest.body["graph_digest"]:
-        raise InputError(f"{scores.path}: of another graph than the one that {graph.path} was made from; {remedy}")
+        raise InputError(f"{scores.path}: its graph is not the one that {graph.path} was made from; {remedy}")
     for node_type in order.node_types:
         ranked = order.score(node_type)[:COMPARED]
         own = take_by_rank(scores.values(node_type), graph, node_type, 0, COMPARED)
@@ -151,8 +151,8 @@ def list_sampling(
     sampling = scores.manifest.provenance.get("options", {}).get("sampling", {})
     if not (scores.relations and "fanouts" in sampling and "sampler" in sampling):
         raise InputError(
-            f"{scores.path}: {scores.method} says nothing about reads of adjacency lists{purpose}; {remedy}score by "
-            "the sampler, as by `tiering score G --method hybrid --fanouts 10,10 --out S`, and reorder by it"
+            f"{scores.path}: {scores.method} does not predict reads of adjacency lists{purpose}; {remedy}score with "
+            "fanouts, as by `tiering score G --method hybrid --fanouts 10,10 --out S`, and reorder by these scores"
         )
     hops, number = resolve_fanouts(graph.relations, sampling["fanouts"]), graph.relations.index(relation)
     return sampling["sampler"], [hop[number] for hop in hops]
@@ -172,7 +172,7 @@ def edge_tables_to_place(
     With `scores` a list is read as often as they predict, by their sampler and fanouts; without, as often as the
     feature row of its node by the scores of the order, `USUAL_FANOUT` neighbors at a time.
     """
-    purpose, remedy = ", which edge features are placed by", "leave --scores out, or "
+    purpose, remedy = ", which place edge features", "omit --scores, or "
     placed = []
     for key, table in tables.items():
         relation, sampler, fanouts = graph.relation(key), "uniform", [USUAL_FANOUT]

@@ -56,43 +56,43 @@ class LayoutOptions:
     """
 
     gpu: str | int | None = option(
-        None, "Rows every GPU holds: 8GiB, 3% of all feature bytes; auto: its free memory less a training step's; with "
-        "--adjacency-cache lists too. Default, without --peer and --cpu: auto where there is a GPU.",
+        None, "Rows in each GPU: 8GiB, or 3% of all feature bytes; auto: free memory minus a training step. Shared "
+        "with lists by --adjacency-cache. Default, without --peer and --cpu: auto if there is a GPU.",
         "SIZE|auto", cli=str | None,
     )  # fmt: skip
     peer: str | None = option(None, "Rows interleaved over P GPUs, SIZE on each: 4x8GiB.", "PxSIZE")
     cpu: str | int | None = option(
-        None, "Rows in host memory: 64GiB, 20%, 0: none; auto: what is free, less what a loader takes. Default: auto "
+        None, "Rows in host memory: 64GiB, 20%, or 0 for none; auto: free memory minus the loader's. Default: auto "
         "without other sizes, or without --ssd.", "SIZE|auto", cli=str | None,
     )  # fmt: skip
     ssd: Pathlike | Sequence[Pathlike] = option(
-        (), "Directory of a stripe file; once for each SSD. The rest of the rows goes there, page by page.", "DIR",
-        cli=list[Path] | None,
+        (), "Directory for a stripe file, one per SSD; repeatable. The remaining rows are striped over them by page.",
+        "DIR", cli=list[Path] | None,
     )  # fmt: skip
     step_memory: str | int | None = option(
-        None, "For --gpu auto: memory of a GPU that a training step takes. Default: that of GraphSAGE of width 256 for "
-        "a batch that is sampled now.", "SIZE", cli=str | None,
+        None, "For --gpu auto: GPU memory of a training step. Default: estimated for GraphSAGE of width 256, from "
+        "one sampled batch.", "SIZE", cli=str | None,
     )  # fmt: skip
     page: str | int = option("4KiB", "Unit of SSD reads, a power of two.", "SIZE", cli=str, cli_default="4KiB")
     adjacency_cache: str | int | None = option(
-        None, "Part of --gpu for the hottest adjacency lists: a fraction such as 30%, or auto: what saves most time. "
-        "Default: none.", "none|auto|PERCENT", cli=str | None,
+        None, "Part of --gpu for the hottest adjacency lists: a fraction such as 30%, or auto: the part that saves "
+        "most time. Default: none.", "none|auto|PERCENT", cli=str | None,
     )  # fmt: skip
     access_costs: Pathlike | None = option(
-        None, "For --adjacency-cache: measured costs of accesses, JSON. Default: assumed ones, PCIe 4.0.", "FILE",
+        None, "For --adjacency-cache: JSON file of measured access costs. Default: assumed costs of PCIe 4.0.", "FILE",
         cli=Path | None,
     )  # fmt: skip
     fit: Pathlike | None = option(
-        None, "For --adjacency-cache: measure those costs now on this machine's GPU, by sampling and gathering on the "
-        "graph that is laid out (auto) or on another reordered graph.", "auto|GRAPH", cli=str | None,
+        None, "For --adjacency-cache: measure access costs now on this machine's GPU, by sampling and gathering on "
+        "this graph (auto) or on another reordered graph.", "auto|GRAPH", cli=str | None,
     )  # fmt: skip
     edge_features: str = option(
-        "auto", "Whether edge features lie in the tiers, next to those of nodes: auto, where the graph has some; none: "
-        "loaders read them from its files.", "auto|none",
+        "auto", "auto: place edge features in the tiers too, if the graph has any. none: loaders read them from the "
+        "graph's files.", "auto|none",
     )  # fmt: skip
     dtype: str | Sequence[str] = option(
-        "auto", "How rows are stored: float32, float16, bfloat16, float8_e4m3 or int8; auto: float16 where it changes "
-        "no number, else as they are. Of one node type or relation: TYPE=DTYPE; once for each.", "[TYPE=]DTYPE",
+        "auto", "Dtype of stored rows: float32, float16, bfloat16, float8_e4m3 or int8; auto: float16 if no value "
+        "changes, else the source's dtype. TYPE=DTYPE for one node type or relation; repeatable.", "[TYPE=]DTYPE",
         cli=list[str] | None,
     )  # fmt: skip
     sampling: SamplingOptions | None = None  # of batches for which automatic sizes leave memory; None: `FANOUTS`
@@ -112,14 +112,11 @@ class LayoutOptions:
 
         choice("auto", "none")(self.edge_features, "edge features")
         folders, cache = tuple(resolve_directories(self.ssd)), _parse_cache(self.adjacency_cache)
-        for name, value in (("access costs: matter", self.access_costs), ("fit: matters", self.fit)):
+        for name, value in (("access costs: have", self.access_costs), ("fit: has", self.fit)):
             if value is not None and cache is None:
-                raise InputError(
-                    f"{name} only where memory is shared with adjacency lists; give --adjacency-cache auto "
-                    "too, or leave them out"
-                )
+                raise InputError(f"{name} an effect only with --adjacency-cache; give --adjacency-cache auto too")
         if self.fit is not None and self.access_costs is not None:
-            raise InputError("fit: measures the costs that --access-costs gives; leave one of the two out")
+            raise InputError("fit: measures the costs that --access-costs gives; omit one of the two")
         given = AccessCosts() if self.access_costs is None else read_access_costs(self.access_costs)
         costs, page_bytes = self.measured or given, parse_page(self.page)
         recorded: dict[str, Any] = {"gpu": self.gpu, "peer": self.peer, "cpu": self.cpu}
@@ -203,7 +200,9 @@ def _parse_dtypes(dtype: str | Sequence[str]) -> dict[str, str]:
             raise InputError(f"dtype: expected {', '.join((AUTO, *CODECS))}, or TYPE= and one of these, found {text!r}")
         if dtypes.setdefault(table, name) != name:
             of = f"of {table!r} " if table else ""
-            raise InputError(f"dtype: rows {of}are to be stored as {dtypes[table]} and as {name}; name one of the two")
+            raise InputError(
+                f"dtype: rows {of}cannot be stored as both {dtypes[table]} and {name}; give one of the two"
+            )
     return {"": AUTO, **dtypes}
 
 
@@ -215,6 +214,6 @@ def _parse_cache(text: str | int | None) -> Size | None:
         if (cache := parse_size(text)).bytes is None:
             return cache
     raise InputError(
-        "adjacency cache: expected none, auto, or the share of --gpu that adjacency lists get, such as 30%; "
-        f"found {text!r}"
+        "adjacency cache: expected none, auto, or the fraction of --gpu for adjacency lists, such as 30%; found "
+        f"{text!r}"
     )

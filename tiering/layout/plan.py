@@ -30,7 +30,7 @@ from tiering.run.places import Lane, Places
 from tiering.run.plan import StageEstimate, StepEstimate, base_memory
 from tiering.text.units import Size, format_count
 
-_ON_THEIR_WAY = "rows on their way, in pieces,"
+_ON_THEIR_WAY = "rows in transit, in pieces,"
 
 
 @dataclass(frozen=True)
@@ -226,11 +226,11 @@ def _plan_unranked(source: LayoutInput, options: LayoutOptions) -> LayoutPlan:
         largest = max((table.row_bytes for table in source.rows), default=1)
         kept = nbytes >= largest and not (capacities.ssd and nbytes == total)
         capacities = replace(capacities, gpu=Size(capacities.gpu.text, bytes=nbytes) if kept else None)
-        notes.append("adjacency cache: what it gets of the GPU's memory depends on scores; counted as none")
+        notes.append("adjacency cache: its part of the GPU's memory depends on scores; counted as none")
     if len(source.rows) > 1:
-        notes.append("rows of several types or relations: how they share the tiers depends on scores")
+        notes.append("rows of several types or relations: their parts of the tiers depend on scores")
     if any(t.dtype == "float32" and options.dtype_of(name) == AUTO for name, t in source.tables.items()):
-        notes.append("dtype auto: counted as float32; rows in which float16 changes no number take half of that")
+        notes.append("dtype auto: counted as float32; if float16 changes no value, rows need half of that")
     return replace(_place_rows(source, capacities, options), notes=tuple(notes))
 
 
@@ -253,13 +253,13 @@ def _plan(tables: Mapping[str, FeatureTable | EncodedTable], ranges: Any, option
 
 
 def _place_rows(source: LayoutInput, capacities: Capacities, options: LayoutOptions) -> LayoutPlan:
-    """Place every table by `plan_tiers`; `capacities` are those of rows: the gpu tier without adjacency lists."""
+    """Place every table by `plan_tiers`; `capacities` are for rows: the gpu tier without adjacency lists."""
     own = capacities.cpu is not None and capacities.cpu.text != "auto"
     if not source.tables and (capacities.gpu or capacities.peer or capacities.ssd or own):
         raise InputError(
-            f"{source.place}: sizes of tiers are for features, which the graph does not have; import it with "
-            "--random-features DIM, --random-labels CLASSES and --random-train 1%, or leave the sizes out: then the "
-            "layout holds adjacency alone"
+            f"{source.place}: sizes of tiers need features, which the graph does not have; import it with "
+            "--random-features DIM, --random-labels CLASSES and --random-train 1%, or omit the sizes to lay out "
+            "adjacency alone"
         )
     ranges = plan_tiers(source.rows, capacities) if source.tables else {}
     first = tuple(_where_first(row, ranges[row.node_type]) for row in source.rows if row.first)
@@ -269,4 +269,4 @@ def _place_rows(source: LayoutInput, capacities: Capacities, options: LayoutOpti
 def _where_first(table: RankedTable, ranges: Mapping[str, tuple[int, int]]) -> str:
     rows = {tier: min(end, table.first) - begin for tier, (begin, end) in ranges.items()}
     parts = ", ".join(f"{format_count(count)} in {tier}" for tier, count in rows.items() if count > 0)
-    return f"of {table.node_type}, {format_count(table.first)} nodes were put first: {parts}"
+    return f"{table.node_type}: {format_count(table.first)} pinned nodes: {parts}"

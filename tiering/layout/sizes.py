@@ -37,7 +37,7 @@ class ChosenSizes:
     @property
     def table(self) -> Table:
         """The table of the sizes and their reasons."""
-        return Table("Sizes chosen for this machine", ("", "size", "because"), self.rows, left=3)
+        return Table("Sizes chosen for this machine", ("tier", "size", "reason"), self.rows, left=3)
 
     def choose(self, tier: str, size: Size | None, nbytes: int, why: str) -> None:
         """Choose the size of a tier."""
@@ -72,17 +72,17 @@ def choose_sizes(
         found.choose("cpu", Size("auto"), rest, f"{what}: {room.cpu_reason}")
         found.capacities = replace(found.capacities, ssd=False)
         if ssd:
-            found.rows.append(("ssd", "none", "all rows lie in memory: the directories stay empty"))
+            found.rows.append(("ssd", "none", "all rows fit in memory: the directories stay empty"))
         return found
     if not ssd:
         raise InputError(
-            f"{format_bytes(rest - room.cpu)} of {format_bytes(total)} feature data find no room in memory "
-            f"({room.cpu_reason}{' of ' if room.batches else ''}{', '.join((room.batches or ())[1:])}); give --ssd DIR "
-            "for them, or --cpu 100% to lay out all for a machine with more memory"
+            f"{format_bytes(rest - room.cpu)} of {format_bytes(total)} feature data do not fit in memory "
+            f"({room.cpu_reason}{' of ' if room.batches else ''}{', '.join((room.batches or ())[1:])}); give --ssd "
+            "DIR for them, or --cpu 100% to prepare the layout for a machine with more memory"
         )
     size = min(_round_down(room.cpu_and_ssd), rest)
     found.choose("cpu", _size(size), size, room.ssd_reason)
-    found.rows.append(("ssd", format_bytes(rest - size), f"the rest, in {ssd} director{'y' if ssd == 1 else 'ies'}"))
+    found.rows.append(("ssd", format_bytes(rest - size), f"other rows, in {ssd} director{'y' if ssd == 1 else 'ies'}"))
     return found
 
 

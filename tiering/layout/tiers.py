@@ -68,7 +68,7 @@ def parse_peer(text: str, what: str = "peer") -> tuple[int, Size]:
         raise InputError(f"{what}: expected PxSIZE such as 4x8GiB (4 GPUs, 8 GiB on each), found {text!r}")
     count = int(match.group(1))
     if not 1 <= count <= MOST_PEERS:
-        raise InputError(f"{what}: expected 1 to {MOST_PEERS} GPUs, those of one machine, found {count}")
+        raise InputError(f"{what}: expected 1 to {MOST_PEERS} GPUs of one machine, found {count}")
     return count, parse_size(match.group(2), what)
 
 
@@ -118,14 +118,13 @@ def plan_tiers(
         if strict or capacities.room(total) < total:
             sizes = (size.text for size in (capacities.gpu, capacities.peer, capacities.cpu) if size is not None)
             raise InputError(
-                f"{format_bytes(unplaced)} of {format_bytes(total)} feature data have no tier; "
-                f"give --ssd DIR, or --cpu auto to keep the rest in host memory{''.join(map(ask_percent, sizes))}"
+                f"{format_bytes(unplaced)} of {format_bytes(total)} feature data have no tier; give --ssd DIR, or "
+                f"--cpu auto to keep these rows in host memory{''.join(map(ask_percent, sizes))}"
             )
         ends[-1] = everything
     if capacities.ssd and total and not unplaced and strict:
         raise InputError(
-            "ssd: the tiers before it hold all feature data, nothing is left for it; leave --ssd out, "
-            "or make the other tiers smaller"
+            "ssd: the other tiers have room for all feature data; omit --ssd, or make the other tiers smaller"
         )
     ends.append(everything)
     return {
@@ -145,20 +144,20 @@ def _fill(
     if size.bytes is not None and limit * parts > total:
         asked, everything = (size.text, "100%") if tier != "peer" else (f"{parts} x {size.text}", f"{parts}xauto")
         raise InputError(
-            f"{tier}: {asked} is larger than all feature data ({format_bytes(total)}); "
-            f"use `--{tier} {everything}` to place everything there"
+            f"{tier}: {asked} is larger than all feature data ({format_bytes(total)}); use `--{tier} {everything}` "
+            "to place everything there"
         )
     if all(table.rows == start for table, start in zip(tables, begin, strict=True)):
         if not strict:
             return begin
-        raise InputError(f"{tier}: the tiers before it hold all feature data; leave --{tier} out, or make them smaller")
+        raise InputError(f"{tier}: the tiers before it have room for all rows; omit --{tier}, or make them smaller")
 
     ends = longest_prefix(tables, limit, begin, parts)
     if ends == begin and strict:
         raise InputError(
             f"{tier}: {size.text} ({format_bytes(limit)}) is less than one row of the next node type "
-            f"({format_bytes(min(t.row_bytes for t in tables if t.rows))} and more); give a larger size"
-            f"{ask_percent(size.text)} or leave it out"
+            f"({format_bytes(min(t.row_bytes for t in tables if t.rows))} and more); give a larger "
+            f"size{ask_percent(size.text)} or omit it"
         )
     return ends
 

@@ -68,8 +68,8 @@ def write_layout(
 
     All space is reserved before the first row is moved, and too little memory is refused before anything is written.
     Cost: each row is read once and written once where the table fits the page cache, else as `tiering.run.move`
-    says; codecs that depend on numbers read the table once before. A run that was killed or found the disk full goes
-    on from the last finished block of 64 MiB of each file; after an error of the input nothing remains.
+    says; codecs that depend on numbers read the table once before. A run that was killed or found the disk full
+    resumes after the last finished block of 64 MiB of each file; after an error of the input nothing remains.
     """
     budget, workers = parse_memory(memory), parse_threads(threads)
     source = LayoutInput.of(graph, options, scores)
@@ -137,7 +137,7 @@ def fit_tables(
 def _write_rows(
     writer: ArtifactWriter, stripes: StripeFiles, plan: LayoutPlan, order: Order, budget: Budget, threads: int
 ) -> None:
-    """Reserve the files of all tiers, then move the rows; a run that was killed goes on with the missing blocks."""
+    """Reserve the files of all tiers, then move the rows; a run that was killed resumes with the missing blocks."""
     with ExitStack() as stack:
         files = [stack.enter_context(writer.file(*file)) for file in plan.tier_files]
         sums = [

@@ -192,25 +192,25 @@ def edge_names(graph: Graph, names: Collection[str] | None, ids: bool | None) ->
     wanted = [name for name in known if name not in hidden] if names is None else list(names)
     if unknown := [name for name in wanted if name not in known]:
         raise InputError(
-            f"edge_attrs: no relation has edge data {unknown[0]!r}; there is: {', '.join(known) or 'none'}"
+            f"edge_attrs: no relation has edge data {unknown[0]!r}; available: {', '.join(known) or 'none'}"
         )
     if ids and EDGE_IDS not in known:
         raise InputError(
-            f"{graph.path}: edge ids: where the edges stood in the source was not kept; import with --edge-ids, or do "
-            "without them"
+            f"{graph.path}: positions of edges in the source were not kept; import again with --edge-ids, or omit "
+            "edge ids"
         )
     return (*wanted, EDGE_IDS) if ids or (ids is None and EDGE_IDS in known) else tuple(wanted)
 
 
 def choose_sampler(options: dict[str, Any], replace: bool, weight: str | None, weight_option: str) -> str:
-    """Return the name of the sampler that `replace`, a weight, or ``sampler`` asks for; the last leaves `options`."""
+    """Return the name of the sampler that `replace`, a weight, or ``sampler`` requests; the last leaves `options`."""
     if refused := [name for name in ("fanouts", "frontier") if name in options]:
-        raise TypeError(f"unexpected keyword argument {refused[0]!r}: it follows from the library that batches are for")
+        raise TypeError(f"unexpected keyword argument {refused[0]!r}: the library that batches are for determines it")
     if weight not in (None, "weight", "edge_weight"):  # PyG's name of it
-        raise InputError(f"{weight_option}: neighbors are drawn by the edge data 'weight', found {weight!r}")
+        raise InputError(f"{weight_option}: neighbors can be sampled only by the edge data 'weight', found {weight!r}")
     asked = {"replace": replace, weight_option: weight, "sampler": options.get("sampler")}
     if len(both := [name for name, value in asked.items() if value]) > 1:
-        raise InputError(f"{', '.join(both)}: each chooses how neighbors are drawn; leave one out")
+        raise InputError(f"{', '.join(both)}: each chooses how neighbors are sampled; omit one of them")
     return str(options.pop("sampler", None) or ("weighted" if weight else "replacement" if replace else "uniform"))
 
 
@@ -232,13 +232,13 @@ def require_library(name: str) -> None:
         import_module(package)
     except Exception as error:  # such as a library for another torch
         raise CapabilityError(
-            f"batches for {name}: {package} {installed} is installed, but cannot be imported ({error}); is it for this "
-            "version of torch?"
+            f"batches for {name}: {package} {installed} is installed, but cannot be imported ({error}); does it "
+            "match this version of torch?"
         ) from error
 
 
-_STORES = "PyG's own loaders take it, over `pyg_stores` and `pyg_sampler`"
-_SEED = "`seed` says what is random, the order of an epoch and the neighbors drawn"
+_STORES = "PyG's own loaders support it, with `pyg_stores` and `pyg_sampler`"
+_SEED = "use `seed` for the order of an epoch and the sampled neighbors"
 
 
 @dataclass(frozen=True)
@@ -254,19 +254,19 @@ _COMMON = {
     "num_workers": Foreign(becomes=lambda count: {"workers": count} if count else {}),
     "persistent_workers": Foreign(), "pin_memory": Foreign(), "prefetch_factor": Foreign(), "timeout": Foreign(),
     "multiprocessing_context": Foreign(),
-    "worker_init_fn": Foreign((None,), "threads of one process sample; nothing begins them"),
+    "worker_init_fn": Foreign((None,), "batches are sampled by threads of this process, and no worker processes start"),
     "generator": Foreign((None,), _SEED),
-    "batch_sampler": Foreign((None,), f"batches are cut from `split` or seeds; {_STORES}"),
-    "collate_fn": Foreign((None,), "`transform` is called with each batch"),
+    "batch_sampler": Foreign((None,), f"batches come from `split` or seeds; {_STORES}"),
+    "collate_fn": Foreign((None,), "use `transform`, which is called with each batch"),
 }  # fmt: skip
 PYG = {
     **_COMMON,
     "num_neighbours": Foreign(becomes=lambda counts: {"num_neighbors": counts}),
-    "directed": Foreign((True,), "edges are those that were sampled; `pyg_stores` serves the whole graph"),
+    "directed": Foreign((True,), "batches have the sampled edges; `pyg_stores` serves the whole graph"),
     "subgraph_type": Foreign(becomes=lambda kind: {"subgraph_type": getattr(kind, "value", kind)}),
     "time_attr": Foreign(becomes=lambda name: {} if name is None else {"time": name}),
     "input_time": Foreign(becomes=lambda times: {} if times is None else {"seed_time": times}),
-    "edge_label_time": Foreign((None,), "`pyg_link_loader` takes times of links"),
+    "edge_label_time": Foreign((None,), "`pyg_link_loader` accepts times of links"),
     "is_sorted": Foreign(), "filter_per_worker": Foreign(),
     "transform_sampler_output": Foreign((None,), _STORES),
     "custom_cls": Foreign((None,), _STORES),
@@ -274,7 +274,7 @@ PYG = {
 """Keywords of ``NeighborLoader`` and ``LinkNeighborLoader`` by name."""
 PYG_LINKS = {
     **PYG,
-    "input_time": Foreign((None,), "the times of links are edge_label_time"),
+    "input_time": Foreign((None,), "give the times of links as edge_label_time"),
     "neg_sampling_ratio": Foreign(
         becomes=lambda ratio: {"neg_sampling": {"mode": "binary", "amount": ratio}} if ratio else {}
     ),
@@ -285,12 +285,12 @@ DGL = {
     "use_alternate_streams": Foreign(), "pin_prefetcher": Foreign(),
     **dict.fromkeys(("prefetch_node_feats", "prefetch_edge_feats", "prefetch_labels"), Foreign()),
     "gpu_cache": Foreign((None, {}), "the layout's gpu tier is the cache: `tiering layout --gpu 4GiB`"),
-    "exclude": Foreign((None,), "leave edges that are to be predicted out of the imported dataset"),
+    "exclude": Foreign((None,), "import the dataset without the edges that are to be predicted"),
     "output_device": Foreign(becomes=lambda device: {} if device is None else {"device": device}),
 }  # fmt: skip
 """Keywords of ``dgl.dataloading.DataLoader`` and its samplers by name."""
 DGL_LINKS = {**DGL, **dict.fromkeys(("reverse_eids", "reverse_etypes"), DGL["exclude"])}
-"""In addition those of ``as_edge_prediction_sampler``."""
+"""Keywords of DGL's edge loaders: also ``as_edge_prediction_sampler``'s."""
 
 
 _TABLES = {"pyg_loader": PYG, "pyg_link_loader": PYG_LINKS, "dgl_loader": DGL, "dgl_link_loader": DGL_LINKS}
@@ -308,7 +308,7 @@ def adopt(call: str, options: Mapping[str, Any]) -> dict[str, Any]:
             raise InputError(f"{call}({name}=...): expected {expected}, found {value!r}: {foreign.instead}")
         for key, made in (foreign.becomes(value) if foreign.becomes else {}).items():
             if own.get(key) is not None:
-                raise InputError(f"{call}: {name} and {key} say the same; leave one out")
+                raise InputError(f"{call}: {name} and {key} mean the same; omit one of them")
             own[key] = made
     return own
 

@@ -19,7 +19,7 @@ from tiering.sampling import Negatives
 
 
 class DglAdapter(Adapter):
-    """A converter of batches to input nodes, output nodes and blocks; ids are those of the source."""
+    """A converter of batches to input nodes, output nodes and blocks; ids are the source's."""
 
     def __init__(self, holds: AdaptedBatches, source: BatchSource, feature_name: str, label_name: str) -> None:
         super().__init__(holds, source, splits=False)
@@ -69,7 +69,7 @@ class DglAdapter(Adapter):
 
 
 class DglLinkAdapter(DglAdapter):
-    """A converter to input nodes, the graph of the links, that of negative pairs if these are drawn, and blocks."""
+    """A converter to input nodes, the graph of the links, the graph of sampled negative pairs if any, and blocks."""
 
     def __init__(self, holds: AdaptedBatches, source: BatchSource, links: LinkOptions, **names: str) -> None:
         super().__init__(holds, source, **names)
@@ -114,7 +114,7 @@ def find_negatives(sampler: Any) -> Negatives | None:
         return Negatives("triplet", int(sampler))
     if callable(sampler):
         raise InputError(
-            f"negative_sampler: expected Uniform(k), k, a mode or a mapping of both, found {type(sampler).__name__}; "
-            "mode 'binary' draws pairs of any nodes"
+            "negative_sampler: expected Uniform(k), k, a mode or a mapping of both, found "
+            f"{type(sampler).__name__}; mode 'binary' samples pairs of any nodes"
         )
     return Negatives.of(sampler)

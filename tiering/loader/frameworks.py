@@ -1,4 +1,4 @@
-"""Methods of a layout for users of PyG and DGL: loaders, stores and samplers as those of these libraries."""
+"""Methods of a layout for users of PyG and DGL: loaders, stores and samplers with their interfaces."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 class ForFrameworks(OpenTables):
     """Methods of `tiering.loader.TieredLayout` for users of PyG and DGL, with the keywords of these libraries.
 
-    `CapabilityError`: the library is not installed. `InputError`, `MissingError`: an argument does not fit, as of
-    `TieredLayout.loader`; ids are none of the source's; no relation has such edge data.
+    `CapabilityError`: the library is not installed. `InputError`, `MissingError`: an argument does not fit, as in
+    `TieredLayout.loader`; an id is not in the source; no relation has such edge data.
     """
 
     @property
@@ -68,7 +68,7 @@ class ForFrameworks(OpenTables):
         features: Any = "tiers",
         **options: Unpack[NodeKeywords],
     ) -> Loader:
-        """Return a loader of mini-batches as those of ``torch_geometric.loader.NeighborLoader``.
+        """Return a loader of mini-batches like ``torch_geometric.loader.NeighborLoader``.
 
         ``Data`` where the graph has one node type and one relation, else ``HeteroData``: seeds first, with
         ``x``, ``y``, ``edge_index``, ``n_id`` (ids of the source), ``input_id``, ``batch_size``,
@@ -77,26 +77,26 @@ class ForFrameworks(OpenTables):
         Parameters
         ----------
         split, features, batch_size, shuffle, device, memory, ...
-            As of `TieredLayout.loader`.
+            The same as in `TieredLayout.loader`.
         num_neighbors
-            As PyG's: per hop, the seeds' own first, for all relations or by relation.
+            As in PyG: per hop, the seeds' own first, for all relations or by relation.
         input_nodes
             Seeds instead of a split: **original ids**, a mask over them, a node type, or (type, one of these);
             ``None``: all nodes, in the order of the source. ``seeds`` takes ranks.
         input_id
-            What batches call their seeds instead: by default as in PyG ids of a mask, else positions among the seeds.
+            Numbers by which batches identify seeds. Default, as in PyG: ids for a mask, else positions of the seeds.
         time_attr, input_time, temporal_strategy, disjoint, subgraph_type
-            As PyG's: times that ``import --time`` kept, and the time of each seed, by default its node's own.
+            As in PyG: times that ``import --time`` kept, and the time of each seed, by default its node's own.
         replace, weight_attr
-            Draw neighbors with replacement; in proportion to the edge data ``weight``, or ``edge_weight`` as PyG says.
+            Sample neighbors with replacement; in proportion to the edge data ``weight`` (PyG: ``edge_weight``).
         edge_attrs
-            Edge data to take along; all by default. ``weight`` is called ``edge_weight``, ``type`` ``edge_type``,
+            Edge data in batches; all by default. ``weight`` is called ``edge_weight``, ``type`` ``edge_type``,
             features (``feat``, from the tiers where the layout places them) ``edge_attr``.
         return_edge_id
             Whether edges have ``e_id``, their positions in the source; by default where ``import --edge-ids`` kept
             them.
         masks
-            Whether nodes say which splits they are in; 1 byte of memory per node.
+            Whether batches have ``train_mask`` and the like; 1 byte of memory per node.
         hetero
             Whether batches are ``HeteroData`` also where the graph has one node type and one relation.
         transform
@@ -134,18 +134,18 @@ class ForFrameworks(OpenTables):
         features: Any = "tiers",
         **options: Unpack[BatchKeywords],
     ) -> Loader:
-        """Return a loader of mini-batches as those of ``torch_geometric.loader.LinkNeighborLoader``.
+        """Return a loader of mini-batches like ``torch_geometric.loader.LinkNeighborLoader``.
 
         Parameters
         ----------
         num_neighbors, replace, weight_attr, edge_attrs, return_edge_id, masks, hetero, transform
-            As of `pyg_loader`.
+            The same as in `pyg_loader`.
         edge_label_index
             Links as pairs of **original ids**, shape (2, links), a relation (all of its edges, in the order of the
             source where ``import --edge-ids`` kept it, else of its ``indices``), or (relation, pairs). The relation
             of pairs need not be one of the graph's. 16 bytes of memory per edge for the source's order.
         input_id
-            What batches call their links instead: by default their positions in `edge_label_index`.
+            Numbers by which batches identify links. Default: positions in `edge_label_index`.
         edge_label
             Labels of the links; with negatives of mode binary, classes from 0 on become 1 and more, as in PyG.
         edge_label_time
@@ -154,7 +154,7 @@ class ForFrameworks(OpenTables):
             PyG's ``NegativeSampling``, its mode (``binary``, ``triplet``), or a mapping of its arguments. Negatives
             are a pure function of the seed, the epoch and the batch.
         features, batch_size, shuffle, device, memory, ...
-            As of `TieredLayout.link_loader`.
+            The same as in `TieredLayout.link_loader`.
         """
         require_library("PyG")
         from tiering.loader.pyg.batch import PygAdapter
@@ -181,11 +181,11 @@ class ForFrameworks(OpenTables):
         Parameters
         ----------
         ids
-            Ids of nodes in indices and edges, and of the sampler: ``original`` (those of the source) or ``rank``.
+            Ids of nodes in indices and edges, and of the sampler: ``original`` (ids of the source) or ``rank``.
         masks
             Whether there are ``train_mask`` and the like; 1 byte of memory per node.
         hetero
-            Whether groups and edge types have names also where there is one of each; the same as of `pyg_sampler`.
+            Whether groups and edge types have names also where there is one of each; the same as in `pyg_sampler`.
         engine, drives, depth, direct, threads, verify, dtype
             How rows are read; see `tiering.loader.options.ReadOptions`.
 
@@ -216,19 +216,19 @@ class ForFrameworks(OpenTables):
         """Return the ``BaseSampler`` that PyG's ``NodeLoader`` and ``LinkLoader`` take; needs no pyg-lib.
 
         A batch is a pure function of `seed`, the epoch (``sampler.set_epoch(e)``, before an epoch begins) and the
-        nodes or links that it is for, whichever worker draws it. ``e_id`` are positions in the source where ``import
+        nodes or links that it is for, whichever worker samples it. ``e_id`` are positions in the source where ``import
         --edge-ids`` kept them; with ranks, positions in the relation's ``indices``.
 
         Parameters
         ----------
         num_neighbors, replace, weight_attr, edge_attrs, hetero
-            As of `pyg_loader`; edge data come from the graph's files.
+            The same as in `pyg_loader`; edge data come from the graph's files.
         ids
-            ``original`` or ``rank``, as of the stores.
+            ``original`` or ``rank``, the same as for the stores.
         seed
             Seed of the run, 0 to 2^64 - 1.
         time_attr, disjoint, temporal_strategy, time_window, subgraph_type
-            As of `pyg_loader`; PyG's loaders take ``input_time`` and ``edge_label_time``.
+            The same as in `pyg_loader`; PyG's loaders take ``input_time`` and ``edge_label_time``.
         """
         require_library("PyG")
         from tiering.loader.pyg.stores import TieredSampler
@@ -261,7 +261,7 @@ class ForFrameworks(OpenTables):
         Parameters
         ----------
         split, features, batch_size, shuffle, device, memory, ...
-            As of `TieredLayout.loader`.
+            The same as in `TieredLayout.loader`.
         fanouts
             As DGL's: one per layer, the input layer's first (the reverse of `TieredLayout.loader`'s), for all relations
             or by relation.
@@ -269,11 +269,11 @@ class ForFrameworks(OpenTables):
             Seeds instead of a split: **original ids**, by node type where there are several; ``None``: all nodes, in
             the order of the source. ``seeds`` takes ranks.
         replace, prob
-            Draw neighbors with replacement; in proportion to the edge data ``weight``.
+            Sample neighbors with replacement; in proportion to the edge data ``weight``.
         feature_name, label_name
             Names in ``blocks[0].srcdata`` and ``blocks[-1].dstdata``; ``dgl.NID`` are ids of the source.
         edge_attrs, return_edge_id, transform
-            As of `pyg_loader`; edges' ids are ``dgl.EID``, edge data keeps its names, such as ``feat``.
+            The same as in `pyg_loader`; edges' ids are ``dgl.EID``, edge data keeps its names, such as ``feat``.
         """
         require_library("DGL")
         from tiering.loader.dgl import DglAdapter
@@ -301,14 +301,14 @@ class ForFrameworks(OpenTables):
         features: Any = "tiers",
         **options: Unpack[BatchKeywords],
     ) -> Loader:
-        """Return a loader of batches of edges as of DGL's ``as_edge_prediction_sampler``.
+        """Return a loader of batches of edges like DGL's ``as_edge_prediction_sampler``.
 
         Batches are ``(input nodes, pair graph, negative graph, blocks)``, without `negative_sampler` three of these.
 
         Parameters
         ----------
         fanouts, replace, prob, feature_name, label_name, edge_attrs, return_edge_id, transform
-            As of `dgl_loader`; the pair graph has edge data and ``dgl.EID`` as blocks have.
+            The same as in `dgl_loader`; the pair graph has edge data and ``dgl.EID`` as blocks have.
         indices
             Edges by their ids in the source (``import --edge-ids``), or as (sources, destinations), **original ids**;
             by relation where there are several: ``{("user", "rates", "item"): ids}``. ``None``: all edges.
@@ -316,7 +316,7 @@ class ForFrameworks(OpenTables):
             DGL's ``Uniform(k)``, or k: other destinations for the source of each edge; or what ``negatives`` of
             `TieredLayout.link_loader` may be. A pure function of the seed, the epoch and the batch.
         features, batch_size, shuffle, device, memory, ...
-            As of `TieredLayout.link_loader`.
+            The same as in `TieredLayout.link_loader`.
         """
         require_library("DGL")
         from tiering.loader.dgl import DglLinkAdapter, find_negatives
@@ -335,7 +335,7 @@ class ForFrameworks(OpenTables):
         if nodes is not ... or (split is None and words.get("seeds") is None):
             if words.pop("seed_ids", None) is not None and nodes is not ...:
                 raise InputError(
-                    f"seed_ids: {what} takes ids of the source; give seeds= in place of {what}, or leave it out"
+                    f"seed_ids: {what} already takes ids of the source; give seeds= instead of {what}, or omit seed_ids"
                 )
             nodes, node_type = None if nodes is ... else nodes, words.get("node_type")
             words["node_type"], words["seeds"], input_id = find_nodes(self.graph, nodes, node_type, what)
@@ -353,7 +353,7 @@ class ForFrameworks(OpenTables):
 def pyg_sampling(
     graph: Graph, num_neighbors: Any, replace: bool, weight_attr: str | None, options: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the keywords of `SamplingOptions` that say how PyG draws neighbors: a node samples once."""
+    """Return the keywords of `SamplingOptions` that say how PyG samples neighbors: a node samples once."""
     if hasattr(num_neighbors, "get_values"):  # torch_geometric.sampler.NumNeighbors
         num_neighbors = num_neighbors.get_values(graph.relations)
     sampler = choose_sampler(options, replace, weight_attr, "weight_attr")
@@ -361,7 +361,7 @@ def pyg_sampling(
 
 
 def dgl_sampling(fanouts: Any, replace: bool, prob: str | None, options: dict[str, Any]) -> dict[str, Any]:
-    """Return the keywords of `SamplingOptions` that say how DGL draws neighbors: in every layer anew."""
+    """Return the keywords of `SamplingOptions` with which sampling matches DGL's: again in every layer."""
     if isinstance(fanouts, (str, bytes)) or not isinstance(fanouts, Sequence) or not fanouts:
         raise InputError(f"fanouts: expected one entry per layer such as [10, 10], found {fanouts!r}")
     sampler = choose_sampler(options, replace, prob, "prob")

@@ -32,7 +32,7 @@ class TieredLayout(ForFrameworks, Described, AbstractContextManager["TieredLayou
     (`tiering.formats.graph.Graph`), `summary` of the layout on disk.
 
     Opening reads the manifest only; the first `features` of a type loads its memory tiers. Close it, or use it as a
-    context manager, to give memory and descriptors back at a known time.
+    context manager, to release memory and descriptors at a known time.
     """
 
     def loader(
@@ -50,7 +50,7 @@ class TieredLayout(ForFrameworks, Described, AbstractContextManager["TieredLayou
         split, node_type, seeds, seed_ids, seed_time, shuffle, drop_last, rank, world_size
             Seeds, their times, their order: a split, or other nodes, as ``seeds=["Q42"], seed_ids="name"``; see
             `tiering.loader.options.SeedOptions`. ``None``: all nodes; with ``shuffle=False`` in the order of their
-            ranks, which `pyg_loader` and `dgl_loader` replace by that of the source.
+            ranks, which `pyg_loader` and `dgl_loader` replace by the source's.
         fanouts
             Neighbors per hop, the seeds' own hop first, in forms of `tiering.text.units.parse_fanouts`. ``pinsage``:
             how many of the most visited nodes; ``ladies``: nodes per layer.
@@ -91,23 +91,23 @@ class TieredLayout(ForFrameworks, Described, AbstractContextManager["TieredLayou
     ) -> Loader:
         """Return a loader of mini-batches of links, for link prediction.
 
-        The ends of links and of negative pairs are sampled around; ``batch.links`` says which nodes they are.
+        Batches contain neighbors of the ends of links and negative pairs; ``batch.links`` names these ends.
 
         Parameters
         ----------
         relation
-            Relation of the links; may be left out where there is one.
+            Relation of the links; may be omitted where there is one.
         links
             Ids (ranks) of shape (2, links), sources above destinations; by default all edges of the relation in the
             order of its ``indices`` (8 bytes of memory per edge, for their order in an epoch).
         negatives
-            Negative pairs to draw in addition: `tiering.sampling.Negatives`, its mode, an amount of mode ``binary`` for
-            each link, or a mapping of its arguments. With times of nodes, nodes that exist at the link's time.
+            Negative pairs to sample too: `tiering.sampling.Negatives`, its mode, an amount of mode ``binary`` for
+            each link, or a mapping of its arguments. With times of nodes, only nodes that exist by then.
         link_time
-            With `time`: the time of each link, which both of its ends, and its negative pairs, are sampled at. A link
-            that is an edge of that very time is seen; one less hides it.
+            With `time`: the time of each link, at which its ends and its negative pairs are sampled. An edge of exactly
+            this time is visible; a time smaller by one hides it.
         fanouts, features, shuffle, drop_last, ...
-            As of `loader`; ``batch_size`` is in links. There is no split, and batches have no `Batch.y`.
+            The same as in `loader`; ``batch_size`` is in links. There is no split, and batches have no `Batch.y`.
         """
         if refused := [name for name in ("split", "node_type", "seeds", "seed_ids") if name in options]:
             raise TypeError(f"link_loader() got an unexpected keyword argument {refused[0]!r}")
@@ -119,7 +119,7 @@ class TieredLayout(ForFrameworks, Described, AbstractContextManager["TieredLayou
         nodes: Any = None, edges: int | str = "auto", order: Any = "auto", device: Any = "cpu", force: bool = False,
         dry_run: bool = False, resume: str | None = None,
     ) -> Any:  # fmt: skip
-        """Return the embeddings of all nodes: every layer for all nodes, out of core, written to the directory `out`.
+        """Compute every layer for all nodes, out of core; write the embeddings to directory `out` and return them.
 
         Parameters
         ----------
@@ -130,22 +130,22 @@ class TieredLayout(ForFrameworks, Described, AbstractContextManager["TieredLayou
         memory
             Memory that this process may hold, messages and outputs of the functions too: ``8GiB``, ``50%``, ``auto``.
         dtype
-            Dtype of the tables: ``float32``, ``float16`` or ``bfloat16``, or torch's; by default that of the functions'
-            results. A finite number that it cannot hold is refused.
+            Dtype of the tables: ``float32``, ``float16`` or ``bfloat16``, or torch's; by default the dtype of the
+            functions' results. A finite number that it cannot represent is refused.
         nodes
             Nodes to make embeddings of: original ids, a mask over them, or (type, ids). ``None``: all. Each layer makes
             what the next one needs.
         edges
-            In-edges and destinations of a block, at most; one destination may have more. A function gets at least 16.
-            ``auto``: 50,000, or as many of these as the memory suffices for.
+            Maximum number of in-edges and of destinations of a block; one destination may have more in-edges. A
+            function gets at least 16 nodes. ``auto``: 50,000, or fewer if memory is short.
         order
-            Order in which nodes are taken: ``rank``, ``original``, ``rcm`` (reverse Cuthill-McKee, where the memory
+            Order of the computation: ``rank``, ``original``, ``rcm`` (reverse Cuthill-McKee, where the memory
             holds the graph), or original ids of all nodes, by type where there are several. ``auto``: the one of these
             names with the fewest bytes to read, by counting pages. The result is by rank in any case.
         device
-            Where blocks and functions are: ``cpu``, ``cuda``.
+            Device of blocks and functions: ``cpu``, ``cuda``.
         force
-            Whether to replace what is there, and to begin anew what an unfinished run has left.
+            Whether to replace an existing output, and to start over where a run was left unfinished.
         dry_run
             Whether to return the estimate of memory, reads and disk by layer (`tiering.run.plan.Estimate`) instead.
         resume
@@ -159,13 +159,13 @@ class TieredLayout(ForFrameworks, Described, AbstractContextManager["TieredLayou
         ------
         InputError, ExistsError, BudgetError, ModelError, StorageError
             If a module is in training mode, or an unfinished run had other functions, parameters, torch, options; `out`
-            is there; the memory does not suffice for a block; a function fails or returns other rows, or NaN; the disk
-            has no room for two tables. A run that was stopped goes on from its last finished block.
+            exists; the memory is too small for a block; a function fails or returns other rows, or NaN; the disk
+            has no room for two tables. A stopped run resumes after its last finished block.
 
         Notes
         -----
-        With `edges` and `order` given, or chosen alike, the same blocks for every memory and number of threads, and so
-        the same bits on one machine with one torch.
+        With the same `edges` and `order`, blocks do not depend on memory or threads. The output is then bit-identical
+        on one machine with one version of torch.
         Cost: each layer reads its input once if it fits the memory, else as the estimate says, and writes its table.
         """
         from tiering.loader.inference.run import Inference
@@ -181,8 +181,8 @@ class TieredLayout(ForFrameworks, Described, AbstractContextManager["TieredLayou
     def pyg_inference(self, model: Any, out: str | os.PathLike[str], *, edge_data: bool = True, **options: Any) -> Any:
         """Return `inference` of a ``BasicGNN`` of PyG: ``GraphSAGE``, ``GAT``, ``GCN``, ``GIN``...
 
-        `edge_data`: whether convolutions get what they take of the layout's edge data, ``edge_weight`` and
-        ``edge_attr``; give False for a model that was trained without.
+        `edge_data`: whether convolutions that accept edge data get the layout's ``edge_weight`` and ``edge_attr``;
+        give False for a model that was trained without edge data.
         """
         from tiering.loader.inference.frameworks import pyg_layers
 

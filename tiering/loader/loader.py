@@ -91,7 +91,7 @@ class Loader(Described):
         self._gpu_sampler = self._find_gpu_sampler()  # before the features: its memory counts, too
         self._check_dtype()
         self.edge_features = self._find_edge_features()
-        """Sources of the features of edges by relation; empty where none are asked for."""
+        """Sources of the features of edges by relation; empty where none are requested."""
         self.windows: ListWindows | None = None
         """Windows of batches that read neighbor lists from their files; ``None`` where memory holds the lists."""
         self.lookahead: Lookahead | None = None
@@ -113,7 +113,7 @@ class Loader(Described):
     def __reduce__(self) -> tuple[Any, ...]:
         if self.options.device.index is not None:
             raise CapabilityError(
-                "a loader whose batches arrive on a GPU cannot be pickled, because that GPU's memory belongs to one "
+                "a loader whose batches arrive on a GPU cannot be pickled, because the GPU's memory belongs to one "
                 "process; pickle the layout, and make the loader in the other process"
             )
         return Loader, (self.layout, self.options, self._adapted), {"_position": self._position, "_next": self._next}
@@ -167,7 +167,7 @@ class Loader(Described):
         """Resume after the batches that a state counts, in the next ``for batch in loader`` or ``epoch(e)``.
 
         Later epochs are whole. With another world size the epoch resumes at the next whole round of batches.
-        `InputError`: this is no state, or that of a loader whose batches differ (layout, seed, batch size, split, ...).
+        `InputError`: this is no state, or a loader's whose batches differ (layout, seed, batch size, split, ...).
         """
         self._position = self._next = Position.load(state, self.rank, self._about_batches, len(self))
 
@@ -258,8 +258,8 @@ class Loader(Described):
         artifact, dtype, features = self.artifact, self.options.reading.dtype, self.options.features
         if dtype is not None and features is not None and not isinstance(features, str):
             raise InputError(
-                f"dtype: rows of the caller's tables come as these deliver them, found {dtype!r}; leave dtype out, or "
-                "take features='tiers'"
+                f"dtype: rows of your own tables are not converted, found {dtype!r}; omit dtype, or give "
+                "features='tiers'"
             )
         for table in [] if features is None else artifact.feature_types:
             Delivery.of(artifact, artifact.type_layout(table), dtype)
@@ -313,7 +313,7 @@ class Loader(Described):
         return ListWindows.find(self.node_sampler, left, page_cache)
 
     def _reading(self) -> ReadOptions:
-        """Return the options of reading, with the depth that a model of the disks asks for."""
+        """Return the options of reading, with the depth that a model of the disks gives."""
         reading, speed = self.options.reading, self.options.memory.speed
         if speed is None or speed.latency is None:
             return reading
@@ -346,7 +346,7 @@ class Loader(Described):
         if asked and not relations:
             raise InputError(
                 f"edge_features: no edges have features in the tiers of {artifact.path}; import a graph with "
-                "edge_feat.npy and lay it out with --edge-features auto, or leave edge_features out"
+                "edge_feat.npy and lay it out with --edge-features auto, or omit edge_features"
             )
         if not asked and EDGE_FEATURES not in self._edge_names:
             return {}
@@ -358,7 +358,7 @@ class Loader(Described):
         """Return the sampler on the GPU; ``None`` where the host samples."""
         where, pipeline = self.options.device, self.options.pipeline
         if where.index is None and pipeline.sample_on == "gpu":
-            raise CapabilityError("sample_on='gpu': not with device='cpu'; use sample_on='auto'")
+            raise CapabilityError("sample_on='gpu': not supported with device='cpu'; use sample_on='auto'")
         if where.index is None or pipeline.sample_on == "cpu":
             return None
         rule, about = self.node_sampler.rule, self.node_sampler.subgraphs
@@ -367,7 +367,7 @@ class Loader(Described):
                 return None
             what = f"sampler {rule!r} runs" if rule not in GpuSampler.RULES else "time, disjoint and subgraph_type run"
             raise CapabilityError(
-                f"sample_on='gpu': {what} on the host; use sample_on='auto', whose batches go on to the GPU"
+                f"sample_on='gpu': {what} only on the host; use sample_on='auto': its batches are copied to the GPU"
             )
         device, group = gpu_device.open_device(where.index), find_group(where.peers)
         artifact, positions = self.artifact, self._edge_positions
@@ -392,8 +392,9 @@ class Loader(Described):
     def _check_order(self) -> None:
         """Say, where batches are to come as they are ready, that something makes them one after the other."""
         hindrance = (
-            "a GPU makes one after the other" if self.options.device.index is not None
-            else "processes that share a buffer take rows in that order; memory='tiers' reads for each batch by itself"
+            "a GPU makes one batch after the other" if self.options.device.index is not None
+            else "processes that share a buffer take rows in that order; with memory='tiers' each batch is read by "
+                 "itself"
             if self.lookahead is not None and self.lookahead.in_turn and self._adapted is None
             else "one thread makes them; give workers of 2 or more" if self.options.pipeline.workers == 1
             else ""
@@ -416,7 +417,7 @@ class Loader(Described):
     def _rows_from(self) -> str:
         features = self.options.features
         if not isinstance(features, str):
-            return "none: the structure alone" if features is None else "from tables of the caller"
+            return "none: batches have the structure only" if features is None else "from your own tables"
         if self.lookahead is not None:
             chosen = "" if self.lookahead.choice is None else f", {self.lookahead.choice}"
             return f"from the tiers; those on SSD read ahead of the batches{chosen}"

@@ -90,6 +90,6 @@ def check_mapped(files: Sequence[tuple[Path, mmap.mmap]]) -> None:
     for path, mapping in files:
         if (size := mapping.size()) < len(mapping):
             raise FormatError(
-                f"{path}: truncated while it was in use: expected {len(mapping)} bytes, found {size}; "
-                "make the artifact again"
+                f"{path}: truncated while it was in use: expected {len(mapping)} bytes, found {size}; make the "
+                "artifact again"
             )

@@ -176,7 +176,7 @@ class OpenTables:
         Parameters
         ----------
         node_type
-            May be left out where one type has features.
+            May be omitted where one type has features.
         engine, drives, depth, direct, threads, verify, dtype, device, max_sms, peers, gpu, cpu
             See `tiering.loader.options.ReadOptions` and `tiering.loader.options.DeviceOptions`.
 
@@ -188,7 +188,7 @@ class OpenTables:
         """
         node_type = self._featured(node_type)
         if ":" in node_type:
-            raise MissingError(f"{self.path}: {node_type!r} is no node type; features of edges are `edge_features`")
+            raise MissingError(f"{self.path}: {node_type!r} is not a node type; for edges use `edge_features`")
         return self.open_table(node_type, *group_keywords("features", (ReadOptions, DeviceOptions), options))
 
     def edge_features(
@@ -197,7 +197,7 @@ class OpenTables:
         """Return the tiered rows of a relation's edge features, in the form of `features`.
 
         Its ids are positions in the relation's ``indices`` (`csc`), like `Batch.positions`. `relation`: as in
-        `tiering.formats.graph.Graph.relation`; may be left out where the edges of one have features. `MissingError`: no
+        `tiering.formats.graph.Graph.relation`; may be omitted where the edges of one have features. `MissingError`: no
         features of these edges are in the tiers.
         """
         groups = group_keywords("edge_features", (ReadOptions, DeviceOptions), options)

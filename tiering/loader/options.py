@@ -34,13 +34,13 @@ class FeatureSource(Protocol):
 class ReadOptions:
     """Options of reading rows from memory and SSD."""
 
-    engine: str = option("auto", "How SSDs are read.", "auto|io_uring|threads")
+    engine: str = option("auto", "Engine that reads SSDs.", "auto|io_uring|threads")
     """Engine that reads the ssd tier: ``auto`` (io_uring, else threads; logged), ``io_uring``, ``threads``; with a
     GPU ``bam``, which reads `drives` by itself."""
     drives: tuple[str, ...] = ()
     """With engine ``bam``: drives that hold the stripe files, in their order, such as ``/dev/libnvm0``."""
     depth: int | str = option(
-        "auto", "Reads in flight for each stripe file.", "N|auto", cli=str, cli_default="auto",
+        "auto", "Reads in flight per stripe file.", "N|auto", cli=str, cli_default="auto",
         from_cli=lambda text: int(text) if text.isdigit() else text,
     )  # fmt: skip
     """Reads in flight for each stripe file, at most. ``auto``: the disks' reads per second times the latency of one
@@ -55,7 +55,7 @@ class ReadOptions:
     ssd tier, read whole, before rows are taken from it. A loader compares the adjacency, too, when it is made."""
     dtype: Any = option(None, "Dtype of rows in batches.", "float32|float16|bfloat16", cli=str | None)
     """Dtype of delivered rows, decoded or rounded on the way (beyond 65504 to infinity as ``float16``): ``float32``,
-    ``float16`` or ``bfloat16``, or torch's. By default that of the source; ``float32`` where a codec stored others."""
+    ``float16`` or ``bfloat16``, or torch's. By default the source's; ``float32`` where a codec stored others."""
 
     def __post_init__(self) -> None:
         if self.dtype is not None:  # one table, whichever way the caller spells it
@@ -67,8 +67,8 @@ class ReadOptions:
             whole_number(self.depth, 1, 2**31, "depth", " of at least 1, or auto")
         if (self.engine == "bam") != bool(self.drives):
             raise InputError(
-                f"drives: expected with engine='bam', and only there, one for each stripe file, found {self.drives!r} "
-                f"with engine={self.engine!r}"
+                "drives: needs engine='bam', and engine='bam' needs drives, one per stripe file; found "
+                f"{self.drives!r} with engine={self.engine!r}"
             )
 
 
@@ -83,15 +83,15 @@ class DeviceOptions:
     """With a GPU: multiprocessors that a gather may use (0: all; ``auto``: a tenth)."""
     peers: Any = "auto"
     """Processes of this machine that hold one copy of what lies in host memory, and with a GPU share the peer tier.
-    ``auto``: those of torch's default process group, with a GPU also those that ``torchrun`` started; ``off``: none; a
+    ``auto``: torch's default process group, with a GPU also processes that ``torchrun`` started; ``off``: none; a
     ``torch.distributed.ProcessGroup``; or a `tiering.loader.PeerGroup`. A loader shares the buffer (on the CPU the
-    tiers, too) if its `rank` and `world_size` are those of the initialized group; the processes then make the same
+    tiers, too) if its `rank` and `world_size` match the initialized group; the processes then make the same
     loaders in the same order and begin the same epochs."""
     gpu: str | int | None = None
     """Feature rows in each GPU's memory, if not as many as in the layout: ``6GiB``, ``9%`` of all rows, 0. No file
     changes: one layout serves GPUs and machines of different sizes."""
     cpu: str | int | None = None
-    """Feature rows in host memory, in the same forms; by default those up to the end of the layout's cpu tier. Rows of
+    """Feature rows in host memory, in the same forms; by default all up to the end of the layout's cpu tier. Rows of
     the ssd tier are read into memory at first; rows of the layout's own memory tiers must stay in memory."""
 
     @property
@@ -104,7 +104,7 @@ class DeviceOptions:
 class SeedOptions:
     """Nodes that batches start from, and their order."""
 
-    split: str | None = option("train", "Whose nodes batches start from.", "NAME")
+    split: str | None = option("train", "Split whose nodes are the seeds of batches.", "NAME")
     """Split whose nodes are the seeds; ``None``: all nodes of the type."""
     node_type: str | None = None
     """Type of the seeds; optional where one type has the split."""
@@ -118,7 +118,7 @@ class SeedOptions:
     shuffle: bool = True
     """Whether seeds come in random order; ``False``, for validation: in the order given."""
     drop_last: bool = False
-    """Whether to leave out a short last batch; with several processes, their last round if it is incomplete."""
+    """Whether to omit a short last batch; with several processes, their last round if it is incomplete."""
     rank: int | None = None
     """Rank of this process. Each process gets the same number of batches: batch k of rank r is batch r + k x world_size
     of one process. Seeds of a last, incomplete round are divided evenly; at most world_size - 1 are repeated. By
@@ -136,24 +136,26 @@ class LinkOptions:
     pairs: Any = None
     """Ids (ranks) of shape (2, links), sources above destinations; ``None``: all edges of the relation."""
     negatives: Negatives | None = None
-    """Negative pairs to draw in addition."""
+    """Negative pairs to sample in addition."""
     order: Any = None
     """Links without `pairs`, in order, as positions in the relation's ``indices``; ``None``: all."""
     input_id: Any = None
     """Names of the links for PyG's and DGL's adapters; ``None``: their positions."""
     time: Any = None
-    """Times of the links, in their order; expected with the sampler's `time`, and only then."""
+    """Times of the links, in their order; needed with the sampler's `time`, and only then."""
 
 
 @dataclass(frozen=True)
 class PipelineOptions:
     """Options of the background stages that make batches."""
 
-    workers: Any = option(None, "Threads that sample; default: half of the processors, 1 to 4.", "N", cli=int | None)
+    workers: Any = option(
+        None, "Number of sampling threads. Default: half of the processors, 1 to 4.", "N", cli=int | None
+    )
     """Threads that sample. By default half of the processors that this process may use, at least 1 and at most 4
     (at least 2 with ``in_order=False``)."""
     prefetch: int = 2
-    """Batches kept ready beyond those being worked on."""
+    """Batches kept ready in addition to batches in progress."""
     in_order: bool = True
     """Whether batches come in order. ``False`` (GNNDrive's reordering of mini-batches): as they are ready, in an order
     that differs from run to run. Several are then gathered, converted and transformed at a time, also where rows are
@@ -162,7 +164,7 @@ class PipelineOptions:
     edge_positions: bool = False
     """Whether batches hold the position of each edge in its relation's ``indices``: 8 bytes per edge."""
     edge_features: bool = False
-    """Whether batches hold the features of their edges (`Batch.edge_features`); each batch reads those of the ssd tier
+    """Whether batches hold the features of their edges (`Batch.edge_features`); each batch reads rows of the ssd tier
     by itself."""
     sample_on: str = "auto"
     """Sampler of batches for a GPU: ``gpu``, ``cpu`` (the host) or ``auto``: the GPU, except for ``pinsage`` and
@@ -184,20 +186,20 @@ class MemoryOptions:
     """Memory for rows of the ssd tier, and the loader's lookahead."""
 
     memory: Any = option(
-        "auto", "Of the loader: 8GiB, 50%, auto; tiers: no look-ahead.", "SIZE", cli=str, cli_default="auto"
+        "auto", "Loader memory: 8GiB, 50% or auto; tiers: no look-ahead.", "SIZE", cli=str, cli_default="auto"
     )
     """Memory that this process, or all of its machine that share host memory, may hold (``8GiB``, ``50%``, ``auto``:
     most of what is free): tiers, batches, samplers, the adjacency in the page cache. Rows of the ssd tier are read
     into memory at first if all fit in addition, else into a buffer ahead of the batches; for a GPU both are
     page-locked. ``tiers``: the layout's memory tiers alone; each batch reads its rows of the ssd tier by itself."""
     window: int | str = option(
-        "auto", "Batches that are read together, at most, or auto.", "N", cli=str, cli_default="auto",
+        "auto", "Maximum number of batches that are read together, or auto.", "N", cli=str, cli_default="auto",
         from_cli=lambda text: int(text) if text.isdigit() else text,
     )  # fmt: skip
     """Batches whose rows are read together, in the order of their pages; ``auto``: chosen by simulation."""
-    ssd_model: Any = option(None, "Speed of the disks, as doctor --json finds it.", "FILE", cli=Path | None)
-    """JSON file with ``reads_per_second``, ``bytes_per_second`` and perhaps ``latency`` (seconds) of the disks, as of
-    ``tiering doctor --json``; measured by default."""
+    ssd_model: Any = option(None, "JSON file with the speed of the disks, from doctor --json.", "FILE", cli=Path | None)
+    """JSON file with ``reads_per_second``, ``bytes_per_second`` and perhaps ``latency`` (seconds) of the disks, which
+    ``tiering doctor --json`` prints; measured by default."""
 
     def __post_init__(self) -> None:
         _ = self.speed  # an error also where nothing will be read ahead
@@ -229,7 +231,7 @@ class LoaderOptions:
     def of(
         cls, features: Any, keywords: Mapping[str, Any], links: LinkOptions | None = None, call: str = "loader"
     ) -> LoaderOptions:
-        """Return the options that the keywords of `TieredLayout.loader` say; errors name the function `call`."""
+        """Return the options from keywords of `TieredLayout.loader`; errors name the function `call`."""
         groups = (SeedOptions, SamplingOptions, ReadOptions, DeviceOptions, PipelineOptions, MemoryOptions)
         return replace(cls(features, *group_keywords(call, groups, keywords)), links=links)
 

@@ -62,8 +62,8 @@ class Position:
         for name, value in options.items():
             if (saved := state["options"].get(name)) != value:
                 raise InputError(
-                    f"load_state_dict: {name}: the state is of a loader with {saved}, this loader has {value}, so its "
-                    f"batches differ; make the loader with the same {name}, or start over without the state"
+                    f"load_state_dict: {name}: the state has {saved}, this loader has {value}, so its batches "
+                    f"differ; make the loader with the same {name}, or start over without the state"
                 )
         epoch, batches, world_size = (
             whole_number(state[name], low, 2**63, f"load_state_dict: {name}", f" of {low} or more")
@@ -73,8 +73,8 @@ class Position:
         if later and (state["rank"], world_size) != (rank.rank, rank.world_size):
             raise InputError(
                 f"load_state_dict: with in_order=False, rank {state['rank']} of {world_size} processes delivered "
-                f"batches out of order, which rank {rank.rank} of {rank.world_size} cannot skip; load the state that "
-                "this rank saved, with the same world_size"
+                f"batches out of order, which rank {rank.rank} of {rank.world_size} cannot skip; load the state "
+                "that this rank saved, with the same world_size"
             )
         batches = -(-batches * world_size // rank.world_size)
         return cls(epoch, batches, later) if batches < count else cls(epoch + 1)

@@ -97,7 +97,7 @@ class Counters:
         if self.ssd_reads:
             reads = f"ssd reads: {format_count(self.ssd_reads)} ({format_bytes(self.ssd_read_bytes)})"
             lines.append(f"{reads}, {self.read_seconds:.3f} s in addition to copying")
-        return to_text([Table("", ("tier", "rows", "share", "bytes"), rows), *lines]).rstrip()
+        return to_text([Table("", ("tier", "rows", "fraction of rows", "bytes"), rows), *lines]).rstrip()
 
 
 @dataclass(frozen=True)
@@ -167,9 +167,9 @@ class LoaderStats(Described):
         whole, waited = max(1e-9, self.wall), sum(self.waited.values())
         held = 1.0 - self.hit_rates["read"]
         return (
-            f"{format_bytes(self.bytes / whole)}/s of rows, {held:.1%} held, read {format_bytes(self.read_bytes)} "
-            f"({self.read_per_used:.1f} of what was used), waited {waited / whole:.0%}, "
-            f"bound by: {self.bound_by}"
+            f"{format_bytes(self.bytes / whole)}/s of rows, {held:.1%} from memory, read "
+            f"{format_bytes(self.read_bytes)} ({self.read_per_used:.1f} bytes per byte used), waited "
+            f"{waited / whole:.0%}, bound by: {self.bound_by}"
         )
 
     def table(self) -> str:
@@ -185,13 +185,13 @@ class LoaderStats(Described):
         of_wall = {**{stage: self.seconds[stage] for stage in ("training", "setup")}, **self.waited}
         times = [(s, own.get(s, ""), threads.get(s, ""), f"{seconds:.3f}") for s, seconds in of_wall.items()]
         amounts = (
-            f"{format_count(self.batches)} batches, {format_bytes(self.bytes)} of rows; "
-            f"{format_count(self.reads)} reads, {format_bytes(self.read_bytes)}, {share:.2f} x those used"
+            f"{format_count(self.batches)} batches, {format_bytes(self.bytes)} of rows; {format_count(self.reads)} "
+            f"disk reads, {format_bytes(self.read_bytes)}, {share:.2f} bytes read per byte used"
         )
-        accounted = f"wall time {self.wall:.3f} s, of which {sum(of_wall.values()):.3f} s are accounted for above"
+        accounted = f"wall time {self.wall:.3f} s; the table accounts for {sum(of_wall.values()):.3f} s"
         return [
-            Table("Rows", ("from", "rows", "fraction"), rows),
-            Table("Time", ("spent on", "own seconds", "threads", "of wall time"), times),
+            Table("Rows", ("source", "rows", "fraction of rows"), rows),
+            Table("Time", ("stage", "work seconds", "threads", "wall seconds"), times),
             *(amounts, *self.lists_read(), accounted, f"bound by: {self.bound_by}"),
         ]
 
@@ -203,8 +203,9 @@ class LoaderStats(Described):
         batches, largest, reads, nbytes, seconds = (self.lists[name] for name in names)
         each = max(1, batches)
         return [
-            f"neighbor lists of {format_count(batches)} batches, sampled in windows of up to {format_count(largest)}: "
-            f"{format_count(reads // each)} reads, {format_bytes(nbytes / each)} and {seconds / each:.4f} s a batch"
+            f"neighbor lists of {format_count(batches)} batches, sampled in windows of up to "
+            f"{format_count(largest)}: {format_count(reads // each)} reads, {format_bytes(nbytes / each)} and "
+            f"{seconds / each:.4f} s per batch"
         ]
 
 

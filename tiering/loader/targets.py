@@ -26,7 +26,7 @@ Plan = EpochPlan | LinkPlan  # the batches of an epoch
 
 
 class NodeIds:
-    """A caller's ids of nodes: those of the source (``original``), or ranks (``rank``)."""
+    """A caller's ids of nodes: ids of the source (``original``), or ranks (``rank``)."""
 
     def __init__(self, graph: Graph, kind: str = "original") -> None:
         if kind not in _MEANING:
@@ -40,7 +40,7 @@ class NodeIds:
         array, count = as_array(nodes, what), self._graph.num_nodes(node_type)
         if array.dtype == np.bool_:
             if array.shape != (count,):
-                raise InputError(f"{what}: expected a mask of shape ({count},), one for each node, found {array.shape}")
+                raise InputError(f"{what}: expected a mask of shape ({count},), one per node, found {array.shape}")
             array = np.flatnonzero(array)
         ids = id_array(array, what, count, f"{_MEANING[self.kind]} of {node_type!r}")
         return self.to_ranks(node_type, ids) if self.kind == "original" else ids
@@ -75,7 +75,7 @@ def find_node_type(graph: Graph, node_type: str | None, what: str) -> str:
     """Return the node type named, or the only one."""
     types = graph.node_types
     if node_type is None and len(types) != 1:
-        raise InputError(f"{what}: say which type they are of, as (type, ids) or node_type; types: {', '.join(types)}")
+        raise InputError(f"{what}: the type is missing; give it as (type, ids) or node_type; types: {', '.join(types)}")
     return types[0] if node_type is None else node_type
 
 
@@ -134,13 +134,13 @@ def find_edges(graph: Graph, indices: Any) -> LinkOptions:
     by_relation = indices if isinstance(indices, Mapping) else {None: indices}
     if len(by_relation) != 1:
         raise InputError(
-            f"indices: expected edges of one relation, as {{relation: ids}}, found {len(by_relation)}; make a loader "
-            "for each"
+            f"indices: expected edges of one relation, as {{relation: ids}}, found {len(by_relation)}; make a "
+            "loader for each"
         )
     ((relation, edges),) = by_relation.items()
     if isinstance(edges, tuple) or getattr(edges, "ndim", 1) == 2:
         if len(edges) != 2 or np.shape(edges[0]) != np.shape(edges[1]):
-            raise InputError("indices: expected edge ids, or (sources, destinations) of one length")
+            raise InputError("indices: expected edge ids, or (sources, destinations) of equal length")
         return find_links(graph, (graph.relation(None) if relation is None else relation, tuple(edges)), "indices")
     links = find_links(graph, graph.relation(relation))
     if edges is None:
@@ -154,7 +154,7 @@ def find_edges(graph: Graph, indices: Any) -> LinkOptions:
     known = np.arange(links.order.size) if links.input_id is None else links.input_id  # rising
     places = np.searchsorted(known, ids)
     if (wrong := np.flatnonzero(np.append(known, -1)[places] != ids)).size:
-        raise InputError(f"indices: entry {wrong[0]} is {ids[wrong[0]]}, the id of no edge of {label} of {graph.path}")
+        raise InputError(f"indices: entry {wrong[0]} is {ids[wrong[0]]}, not an edge id of {label} of {graph.path}")
     return replace(links, order=links.order[places], input_id=ids)
 
 
@@ -165,9 +165,9 @@ def link_labels(links: LinkOptions, labels: Any) -> Any:
     if labels is None:
         return None
     if links.pairs is None and links.order is None:
-        raise InputError("edge_label: expected the links that it labels, edge_label_index, or import --edge-ids")
+        raise InputError("edge_label: needs the links that it labels: give edge_label_index, or import with --edge-ids")
     if links.negatives is not None and links.negatives.triplets:
-        raise InputError("edge_label: triplets have no labels; leave it out, or draw negatives in mode binary")
+        raise InputError("edge_label: triplets have no labels; omit edge_label, or sample negatives in mode binary")
     label, places = torch.as_tensor(labels), links.input_id
     count = (links.pairs[0] if links.order is None else links.order).size
     if len(label) != count if places is None else not 0 <= places.min() <= places.max() < len(label):
@@ -196,17 +196,18 @@ def find_seeds(graph: Graph, node_type: str, options: SeedOptions) -> Ids:
 
 
 class NodeTargets:
-    """Nodes of one type: those of a split, unless ids are given."""
+    """Nodes of one type: a split's nodes, unless ids are given."""
 
     def __init__(self, graph: Graph, options: SeedOptions, sampling: SamplingOptions) -> None:
         self._options, self._sampling = options, sampling
         node_type, split = options.node_type, options.split
         if any(hasattr(split, name) for name in ("edge_index", "edge_types", "etypes")):
             found = f"found a graph ({type(split).__name__})"
-            raise InputError(f"split: expected its name, {found}; the layout holds the graph: leave it out")
+            raise InputError(f"split: expected the name of a split, {found}; the graph is in the layout: omit it")
         if split is not None and not isinstance(split, str):
             raise InputError(
-                f"split: expected its name, found {split!r}; neighbors per hop come second (fanouts=, num_neighbors=)"
+                f"split: expected the name of a split, found {split!r}; give neighbors per hop second (fanouts=, "
+                "num_neighbors=)"
             )
         if options.seeds is not None or split is None:
             node_type, what = find_node_type(graph, node_type, "seeds"), "seeds"
@@ -273,10 +274,10 @@ class LinkTargets:
         self.links.time = links.time
 
     def check_times(self, sampler: Sampler) -> None:
-        """Make the links' times exact, and draw negatives among nodes that exist; `InputError` if times do not fit."""
+        """Make the links' times exact, and sample negatives among nodes that exist; `InputError` for bad times."""
         links = self.links
         if self._options.seed_time is not None:
-            raise InputError("seed_time: expected for seeds; the times of links are link_time")
+            raise InputError("seed_time: has no effect on links; give their times as link_time")
         links.time = sampler.link_times(links.time, links.count)
         if links.time is not None and isinstance(self._negatives, Negatives):
             times = NodeIds(self._graph).end_times(links.relation)

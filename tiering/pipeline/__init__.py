@@ -35,7 +35,7 @@ if not TYPE_CHECKING:
     _load = lazy_names(__name__, "commands", "sources", "chain", "copies", "epochs", "html_report")
 
     def __getattr__(name: str) -> Any:
-        """Load a command when it is asked for, with what each has around it."""
+        """Load a command when it is requested, with what each has around it."""
         function = _load(name)
         from tiering.artifacts.storage import storage_errors
 

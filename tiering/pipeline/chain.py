@@ -1,4 +1,4 @@
-"""A whole chain from one file: run, going on where an earlier run stopped, or planned before anything exists."""
+"""A whole chain from one file: run, resumed where an earlier run stopped, or planned before anything exists."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ FOLDERS = {"import": "graph", "score": "scores", "reorder": "reordered", "layout
 """Directory of each stage's artifact, stages in the order in which they run."""
 SECTIONS = {**{stage: stage for stage in FOLDERS}, "import": "dataset"}
 MEASURED = ("name", "format", "content", "checksum_features", "reached", "gpu_times", "chosen", "source_files")
-"""Options that a stage records without having been asked for them, or recorded once: they hold still."""
+"""Options that a stage records although the user did not give them: a rerun keeps the recorded values."""
 
 
 def run_chain(config: str | os.PathLike[str], **options: Unpack[StageKeywords]) -> TieredLayout:
@@ -59,7 +59,7 @@ def run_config(path: str | os.PathLike[str], **options: Unpack[StageKeywords]) -
     """Run the chain dataset -> graph -> scores -> reordered graph -> layout that a TOML file describes.
 
     A stage is skipped if its output is valid and records the same options and inputs as would be used now; one that was
-    stopped goes on from what it has finished.
+    stopped resumes after the stages that it finished.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def run_config(path: str | os.PathLike[str], **options: Unpack[StageKeywords]) -
         options of `tiering.score_graph`), ``reorder``, ``layout``, ``output`` (dir; default: next to the file), ``run``
         (memory). Paths in it are relative to the file.
     **options
-        Of every stage (`tiering.pipeline.commands`); ``force``: redo every stage.
+        Options of every stage (`tiering.pipeline.commands`); ``force``: redo every stage.
 
     Returns
     -------
@@ -123,7 +123,7 @@ class _Chain:
             files = {file: sampled_digest(as_path(file)) for file in found.manifest.provenance["inputs"]}
             place = replace(self.shared, out=found.path)
             for file in find_new_files(place, config.source, found.manifest, config.dataset):
-                note(f"note: {file} is new, and an import reads it: the graph is made again")
+                note(f"note: {file} is new and belongs to the dataset: importing the graph again")
                 files[file] = ""
             made = found.manifest.changes["format"]
             return {"options": import_options(config.source, made, **config.dataset), "inputs": files}
@@ -186,7 +186,7 @@ class _Chain:
             return found or shape
         place = f"[{len(self.report) + 1}/{len(FOLDERS)}] {name}"
         if found is None:
-            note(f"{place}: making {target}")
+            note(f"{place}: writing {target}")
         artifact = found or make(**again)
         seconds = time.perf_counter() - begun
         if found is None:
@@ -198,7 +198,7 @@ class _Chain:
                 for topic, words in describe_import(artifact.summary(), manifest.provenance["inputs"]).items():
                     note(f"{topic}: {words}")
         else:
-            note(f"{place}: {target} was there")
+            note(f"{place}: up to date, kept {target}")
             print_defects(artifact)
         kept.append(str(target))
         self.report.append({"stage": name, "done": found is None, "seconds": round(seconds, 3), "path": str(target)})

@@ -1,9 +1,9 @@
 """One function per command, which opens what it is given and calls its stage: the public API next to `open`, `check`.
 
-Artifacts are given opened or by path. Every stage takes `out`, the directory to create; `force`: replace what it holds;
-`threads`, a number, or ``auto``: every processor; `memory` to stay within, such as ``8GiB``, ``50%`` or ``auto``;
-`verify`: compare what is read with its checksums; `cluster`, a `tiering.ClusterOptions`: cut the work into tasks, for
-threads or the workers of a Ray cluster. None of them changes the result. `estimate_score` is `score_graph`'s dry run.
+Artifacts are given opened or by path. Every stage takes `out`, the directory to create; `force`: replace its content;
+`threads`, a number, or ``auto``: every processor; `memory`, the limit, such as ``8GiB``, ``50%`` or ``auto``;
+`verify`: compare what is read with its checksums; `cluster`, a `tiering.ClusterOptions`: run the work as tasks on
+threads or on workers of a Ray cluster. None of these changes the result. `estimate_score` is `score_graph`'s dry run.
 """
 
 from __future__ import annotations
@@ -73,14 +73,14 @@ def import_graph(
     edge_ids: bool | None = None,
     **options: Unpack[ImportCommand],
 ) -> Graph:
-    """Import a dataset of the user's as a graph artifact.
+    """Import a dataset as a graph artifact.
 
     Parameters
     ----------
     source
-        File or directory, or the URL of one, such as ``s3://bucket/data``, whose features are copied; or a graph in
-        memory: PyG's `Data` or `HeteroData`, or a `DGLGraph`; its features are copied.
-        None is needed where `relations` maps ``(source, name, destination)`` to tables, and `nodes` types. The source,
+        File or directory; or a URL such as ``s3://bucket/data``, or a graph in memory (PyG's `Data` or `HeteroData`,
+        or a `DGLGraph`), whose features are copied.
+        Not needed where `relations` maps ``(source, name, destination)`` to tables, and `nodes` types. The source,
         and each table, may be any object with ``__arrow_c_stream__``, such as a frame or a reader; it is read once.
     format
         ``auto``, ``npy``, ``csc``, ``csr``, ``igb``, ``edgelist``, ``mtx``, ``parquet``,
@@ -89,15 +89,15 @@ def import_graph(
         Keep each edge's position in the source as edge data, 8 bytes each. ``None``: where the source is PyG's or
         DGL's, in memory or as a file, so that batches name the edges that `source` names by position.
     **options
-        Of the source (`tiering.datasets.options.ImportOptions`) and of every stage. ``checksum_features=True``: a
-        checksum is recorded of each block of 64 MiB of feature files, else of 64 samples of 64 KiB.
+        Options of the source (`tiering.datasets.options.ImportOptions`) and of every stage. With
+        ``checksum_features=True`` each block of 64 MiB of feature files gets a checksum, else 64 samples of 64 KiB.
     """
     if out is None:
-        raise InputError("out: expected the directory of the graph to write, found none; name it")
+        raise InputError("out: the output directory is missing; name the directory of the graph to write")
     run, given = StageRun.split(out, options)
     tables = table_files(given)
     if source is None and not tables:
-        raise InputError("source: expected a dataset, or tables of edges (--relation), found none; name it")
+        raise InputError("source: the dataset is missing; give a dataset, or tables of edges (--relation)")
     source = tables[0] if source is None else source
     run.check_output([source, tables], around=scratch_of(given))
     if run.dry_run:
@@ -124,7 +124,7 @@ def import_graph(
         )  # fmt: skip
     if edge_ids is None and recorded["edge_ids"]:
         size = format_bytes(8 * built.num_edges())
-        note(f"note: each edge keeps its position in the source, {size} in all; --no-edge-ids leaves them out")
+        note(f"note: each edge keeps its position in the source, {size} in all; --no-edge-ids saves this space")
     for warning in built.manifest.body["changes"].get("warnings", []):
         note(f"note: {warning}")
     return built
@@ -148,19 +148,19 @@ def score_graph(
     graph
         A graph in original ids, opened or by path.
     method
-        ``degree``, ``rpr``, ``wrpr``, ``presample``, ``vip``, ``hybrid``; ``auto``: the best with what is given.
+        ``degree``, ``rpr``, ``wrpr``, ``presample``, ``vip``, ``hybrid``; ``auto``: the best for the other arguments.
     train
-        Training nodes in place of the split ``train``: another split, ids, a share such as ``"1%"``, a ``.npy`` file,
+        Training nodes instead of the split ``train``: another split, ids, a fraction as ``"1%"``, a ``.npy`` file,
         or one of these by node type (`tiering.formats.user_arrays.resolve_train`).
     seed_time
         With ``time``: the time of each training node, in their order, which may come several times then: an array, a
         ``.npy`` file, or one of these by type. By default a node's own.
     seed
-        Of the sampler and of a share of training nodes; 0 by default.
+        Seed of the sampler and of a fraction of training nodes; 0 by default.
     scores
-        Your own in place of a method: an array or Arrow column, a ``.npy`` file, or a mapping from node type to one.
+        Your own scores, not a method's: an array, Arrow column or ``.npy`` file, or a mapping from node type to one.
     **options
-        Of sampling (``fanouts``, ``batch_size``...: `tiering.sampling.SamplingOptions`), of the methods (``damping``,
+        Options of sampling (``fanouts``, ``batch_size``: `tiering.sampling.SamplingOptions`), of methods (``damping``,
         ``epochs``...: `tiering.scores.request.ScoreOptions`), of every stage.
     """
     from tiering.scores import plan as planning
@@ -192,14 +192,14 @@ def evaluate_scores(
     Parameters
     ----------
     graph
-        Opened or by path, reordered or not; or a layout. The result of a layout has its order as the score ``layout``,
-        and by default its tiers; ids in `train` are those of the source.
+        Graph, reordered or not, or a layout, opened or by path. A layout's order is evaluated as the score ``layout``,
+        by default with its tiers; ids in `train` are the source's ids.
     scores
         Scores of the graph; the oracle, which knows the reads, is always there.
     fanouts
         Neighbors per hop, the seeds' own first, in any form of `tiering.text.units.parse_fanouts`.
     **options
-        Of `tiering.evaluation.evaluate`: ``epochs`` (3), ``shares`` (capacities, 0 to 1), ``tiers``..., and of
+        Options of `tiering.evaluation.evaluate`: ``epochs`` (3), ``shares`` (capacities, 0 to 1), ``tiers``..., and of
         `tiering.sampling.SamplingOptions`: ``batch_size`` (1024 nodes), ``seed`` (0)...
     """
     from tiering.evaluation.layout_order import layout_order
@@ -285,13 +285,13 @@ def write_layout(
     Parameters
     ----------
     reordered
-        From `reorder_graph`, opened or by path.
+        Graph from `reorder_graph`, opened or by path.
     options, **settings
-        Sizes one by one, ``gpu="8GiB", cpu="64GiB", ssd=["/nvme0", "/nvme1"]``, or whole
-        (`tiering.layout.options.LayoutOptions`), and options of every stage. `fanouts` and `batch_size` are of the
-        batches for which sizes that the machine chooses leave memory.
+        Sizes as keywords, ``gpu="8GiB", cpu="64GiB", ssd=["/nvme0", "/nvme1"]``, or one object
+        (`tiering.layout.options.LayoutOptions`), and options of every stage. `fanouts` and `batch_size` describe
+        the batches for which automatic sizes reserve memory.
     scores
-        Those that the graph was ordered by: for an adjacency cache and edge features.
+        Scores that the graph was ordered by: needed for an adjacency cache, used for edge features.
     """
     from tiering.loader.layout import TieredLayout
 
@@ -363,11 +363,11 @@ def export_layout(
         place = getattr(artifact, "path", artifact)
         raise InputError(f"{place}: expected a layout, a graph or embeddings to export, found {kind}")
     if run.cluster is not None:
-        raise InputError("cluster: an export is not cut into tasks; leave it out")
+        raise InputError("cluster: an export does not run as tasks; omit `cluster`")
     run.check_output([artifact])
     if isinstance(artifact, Embeddings):
         if run.dry_run or stored:
-            raise InputError("dry run, stored: not for embeddings; leave them out")
+            raise InputError("dry run, stored: have no effect on embeddings; omit them")
         if run.verify:
             artifact.verify_reads()
         return export_embeddings(
@@ -398,7 +398,7 @@ def _dry_run(command: Callable[P, Any]) -> Callable[P, Estimate]:
         return Estimate((command(*args, **options, dry_run=True)[0],))  # type: ignore[arg-type]
 
     estimate.__name__ = f"estimate_{command.__name__.partition('_')[0]}"
-    estimate.__doc__ = f"Estimate what `{command.__name__}` would take; nothing is written."
+    estimate.__doc__ = f"Estimate the time, memory and disk space of `{command.__name__}`; nothing is written."
     return estimate
 
 

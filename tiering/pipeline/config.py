@@ -86,7 +86,7 @@ def _sections(path: Path) -> dict[str, dict[str, Any]]:
     with in_section(path, "run"):
         parse_memory(document.get("run", {}).get("memory"))
     if "path" not in document.get("dataset", {}):
-        raise InputError(f"{path}: [dataset] path: expected the path of the dataset, found none")
+        raise InputError(f"{path}: [dataset] path: is missing; add the path of the dataset")
     return {name: dict(document.get(name, {})) for name in known}
 
 
@@ -125,8 +125,8 @@ def _layout_options(path: Path, section: dict[str, Any], score: Mapping[str, Any
     knows = "scores" not in score and (method in sampled or (method == AUTO and "fanouts" in score))
     if options.cache is not None and not knows:
         raise InputError(
-            f"{path}: [layout] adjacency_cache: needs scores that know the sampler; give [score] fanouts, such as "
-            f"[10, 10], and method {', '.join(sampled)} or none"
+            f"{path}: [layout] adjacency_cache: needs scores that know the sampler; add [score] fanouts, such as "
+            f"[10, 10], and set [score] method to {', '.join(sampled)}, or remove it"
         )
     return options
 
@@ -134,7 +134,7 @@ def _layout_options(path: Path, section: dict[str, Any], score: Mapping[str, Any
 def _refuse_unknown(path: Path, what: str, section: Mapping[str, Any], known: Sequence[str]) -> None:
     unknown = sorted(set(section) - set(known))
     if unknown:
-        raise InputError(f"{path}: unknown {what} {', '.join(unknown)}; known are {', '.join(known)}")
+        raise InputError(f"{path}: unknown {what} {', '.join(unknown)}; known: {', '.join(known)}")
 
 
 def _relative_files(value: Any, base: Path) -> Any:

@@ -67,7 +67,7 @@ class CopiedFile:
         place = name if isinstance(entry, FileEntry) else str(path)
         directory = cast("OpenDirectory", manifest.held)
         if directory.open(place) is None:
-            raise MissingError(f"{manifest.path}: refers to {place}, which does not exist; put it back")
+            raise MissingError(f"{manifest.path}: refers to {place}, which does not exist; restore the file")
         reader, piece = directory.reader(place), directory.piece_bytes
         return cls(path, entry.bytes, entry.digest, manifest.blocks(name), reader, piece)
 
@@ -102,7 +102,7 @@ class CopiedFile:
         return self.digest.startswith(PREFIX)
 
     def check(self, digests: bytes, samples: str = "") -> None:
-        """Raise `FormatError` if the digests of all blocks, or the sampled digest, are not those of the manifest."""
+        """Raise `FormatError` if the digests of all blocks, or the sampled digest, differ from the manifest's."""
         found = combine_digests(digests) if self.whole else samples
         if found != self.digest:
             raise FormatError(f"{self.path}: expected checksum {self.digest}, found {found}; restore the file")
@@ -280,7 +280,7 @@ class _Copy:
                     for nbytes in restripe(read, units, unit, stripes.files, sums, layout.page_bytes):
                         blocks.add(nbytes)
                 if self.again and any(map(_differs, stripes.files)):
-                    raise FormatError(f"{writer.out}: what was written to the stripe files is not what is read again")
+                    raise FormatError(f"{writer.out}: the stripe files read back differ from what was written")
             writer.external.update(stripes.publish())
         return {**manifest.body, "num_images": len(folders)}
 
@@ -316,14 +316,14 @@ class _Copy:
         mark = json.dumps({"artifact": self.artifact.digest, "files": sorted(known)}).encode()
         unfinished = COPYING in stored and MANIFEST not in stored
         if unfinished and folder.read(COPYING).tobytes() == mark:
-            note(f"note: {folder.url}: going on with what an earlier run has stored")
+            note(f"note: {folder.url}: resuming an earlier copy, whose files are kept")
             return stored
         own = _own_names(folder, stored)
         if foreign := sorted(stored.keys() - own):
-            raise ExistsError(f"{folder.url}: holds {foreign[0]}, which no copy wrote; choose another destination")
+            raise ExistsError(f"{folder.url}: contains {foreign[0]}, which no copy wrote; choose another destination")
         if stored and not force:
             what = "an unfinished copy of another artifact" if unfinished else "an artifact"
-            raise ExistsError(f"{folder.url}: holds {what}; give --force to replace it, or another destination")
+            raise ExistsError(f"{folder.url}: contains {what}; give --force to replace it, or another destination")
         if stored:
             folder.remove(MANIFEST)  # without it nothing opens
             folder.clear()
@@ -406,22 +406,22 @@ def copy(
         Directories for the stripe files of a layout, one for each SSD of this machine; their number may differ from the
         layout's. By default they lie in the copy, in ``ssd``.
     features
-        Copy the feature tables that a graph refers to, too; by default all but those of a layout's graph, whose rows
-        the layout holds.
+        Copy the feature tables that a graph refers to, too; by default all except the tables of a layout's graph,
+        whose rows the layout has.
     verify
         ``sizes``: what is read is compared with its checksums, and the sizes of what was stored; ``full``: all that was
         written is read once more and compared as well.
     force
-        Replace an artifact at `destination`, if tiering wrote all that is there.
+        Replace an artifact at `destination`, if tiering wrote everything there.
     threads
-        At least 8 blocks of 64 MiB are on their way, whatever is given.
+        At least 8 blocks of 64 MiB are in transit, whatever the number.
 
     Raises
     ------
     FormatError
         A file is damaged.
     ExistsError
-        The destination holds something.
+        The destination is not empty.
     StorageError
         A disk or a store fails, or refuses access; the same command resumes.
     """
@@ -432,7 +432,7 @@ def copy(
     _check_folders(work)
     if is_url(destination):
         if folders:
-            raise InputError("ssd: stripe files in an object store lie in the copy; leave --ssd out")
+            raise InputError("ssd: stripe files in an object store are part of the copy; omit --ssd")
         folder = RemoteFolder(str(destination))
         if dry_run:
             return work.estimate(Path(folder.url), {})
@@ -450,7 +450,7 @@ def _check_folders(work: _Copy) -> None:
     """Refuse directories for stripe files that the artifact does not have, or has too few units for."""
     layout, count = work.artifact, len(work.folders)
     if count and not (isinstance(layout, Layout) and layout.num_images):
-        raise InputError(f"ssd: {layout.path} has no stripe files; leave --ssd out")
+        raise InputError(f"ssd: {layout.path} has no stripe files; omit --ssd")
     if not isinstance(layout, Layout) or not work.restriped:
         return
     units = sum(layout.type_layout(table).ssd_rows.num_units for table in layout.tables)
@@ -459,7 +459,7 @@ def _check_folders(work: _Copy) -> None:
     places = [layout.type_layout(table).ssd_rows for table in layout.tables]
     if UNITS not in layout.manifest.requires or not all(one.rows_per_unit for one in places if one.num_units):
         raise InputError(
-            f"ssd: {layout.path} was made by an earlier version, whose stripe files cannot be dealt out anew; give "
+            f"ssd: {layout.path} was made by an earlier version, whose stripe files cannot be redistributed; give "
             f"{layout.num_images} directories, or make the layout again"
         )
 
@@ -486,11 +486,11 @@ def relink(layout: Pathlike, ssd: Pathlike | Sequence[Pathlike]) -> Layout:
         if not sized:
             other = f", {places[0]} has {places[0].stat().st_size}" if places else ""
             expected = f"{entry.path.name}: expected a file of {entry.bytes} bytes in --ssd"
-            raise MissingError(f"{expected}, found none{other}; name its directory")
+            raise MissingError(f"{expected}, found none{other}; give the directory that contains it")
         equal = [place for place in sized if checksum.checksum_file(place, _THREADS) == entry.digest]
         if not equal:
             message = f"{sized[0]}: is not the stripe file of {opened.path} (its checksum differs)"
-            raise FormatError(f"{message}; name another --ssd")
+            raise FormatError(f"{message}; give another --ssd")
         moved[name] = replace(entry, path=Path(_inside(opened, equal[0]) or equal[0]))
     document = copied_documents(opened, moved).get(MOVED, b"{}")
     write_durably(new := opened.path / f".{MOVED}", document)

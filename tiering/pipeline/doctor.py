@@ -21,9 +21,9 @@ from tiering.readahead.disk_speed import QueueDepth, measure, random_reads
 from tiering.text.units import format_bytes
 
 _DRIVE_WRITES = {
-    "ordered": "pages of drives are seen in order, one kernel reads and copies",
-    "flushed": "pages of drives are seen after a flush by the host, one kernel reads and another copies",
-    "none": "not possible, the GPU's memory cannot be written to by drives (GPUDirect RDMA)",
+    "ordered": "the GPU sees pages written by drives in order; one kernel reads and copies",
+    "flushed": "the GPU sees pages written by drives after a flush by the host; one kernel reads and another copies",
+    "none": "not possible: drives cannot write to the GPU's memory (GPUDirect RDMA)",
 }
 _PIECE = 1 << 20  # the size of the file is a multiple of it, and no less
 
@@ -42,7 +42,7 @@ class Diagnosis:
 def examine(ssd: Sequence[Path] = (), *, size: int = 1 << 30, seconds: float = 2.0) -> list[Diagnosis]:
     """Examine this machine, and measure the disks of directories by a file of `size` bytes, for `seconds` each."""
     reason = native.uring_unavailable()
-    text = "not available: rows of the ssd tier are read by a pool of threads" if reason else "allowed"
+    text = "not available: a pool of threads reads rows of the ssd tier" if reason else "allowed"
     uring = Diagnosis("io_uring", text, reason, {"available": not reason})
     return [_memory(), uring, _locked_memory(), _gpu(), _torch()] + [
         _disk(Path(folder), size, seconds) for folder in ssd
@@ -53,8 +53,8 @@ def _memory() -> Diagnosis:
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     total, free = total_memory(), available_memory()
     limited = total < machine
-    of = f"a control group allows {format_bytes(total)} of" if limited else "all of"
-    text = f"{of} the machine's {format_bytes(machine)} may be used, {format_bytes(free)} are free; --memory sets less"
+    of = f"{format_bytes(total)} allowed by a control group, of" if limited else "all of"
+    text = f"{of} the machine's {format_bytes(machine)} usable, {format_bytes(free)} free; --memory sets a lower limit"
     figures = {"machine": machine, "total": total, "available": free, "limited": limited}
     return Diagnosis("memory", text, figures=figures)
 
@@ -66,8 +66,8 @@ def _locked_memory() -> Diagnosis:
     advice = ""
     if not cuda.unavailable() and soft < total_memory():
         advice = (
-            "a GPU reads host memory that is locked; where more is refused, raise the limit: `ulimit -l unlimited`, "
-            "in containers `docker run --ulimit memlock=-1`"
+            "a GPU reads locked host memory; if locking fails, raise the limit: `ulimit -l unlimited`, in "
+            "containers `docker run --ulimit memlock=-1`"
         )
     return Diagnosis("locked memory", f"limit {format_bytes(soft)}", advice, {"limit": soft})
 
@@ -86,7 +86,7 @@ def _gpu() -> Diagnosis:
     ]  # fmt: skip
     figures = {"architectures": built.split(), "devices": devices, "driver_cuda": served, "build_cuda": of_build}
     if reason:
-        return Diagnosis("gpu", f"none can be used; {part}", reason, figures)
+        return Diagnosis("gpu", f"no usable GPU; {part}", reason, figures)
     bam = "; ".join(dict.fromkeys(_DRIVE_WRITES[info.drive_writes] for info in infos))
     text = f"{cuda.status()}; engine='bam': {bam}; driver serves CUDA {served}, build needs {of_build}; {part}"
     return Diagnosis("gpu", text, figures=figures)
@@ -96,7 +96,7 @@ def _torch() -> Diagnosis:
     try:
         torch = version("torch")
     except PackageNotFoundError:
-        needed = "the loader needs it: pip install 'tiering[torch]'"
+        needed = "the loader needs torch: pip install 'tiering[torch]'"
         return Diagnosis("torch", "not installed", needed, {"version": None})
     return Diagnosis("torch", torch, figures={"version": torch})
 
@@ -107,12 +107,12 @@ def _disk(folder: Path, size: int, seconds: float) -> Diagnosis:
         figures = measure_disk(folder, size, seconds)
     except TieringError as error:
         return Diagnosis(name, "cannot be measured", error=error)
-    direct = "O_DIRECT" if figures["direct"] else "no O_DIRECT: read through the page cache, which may answer"
+    direct = "O_DIRECT" if figures["direct"] else "no O_DIRECT: the page cache may serve reads"
     text = (
-        f"{direct}; {figures['reads_per_second']:,.0f} random reads of 4 KiB per second ({figures['engine']}), "
-        f"{1e6 * figures['latency']:,.0f} us for one alone; the loader's {figures['depth']} in flight reach "
-        f"{figures['peak_share']:.0%} of that; {format_bytes(figures['bytes_per_second'])}/s in large ones; "
-        f"{format_bytes(figures['free'])} free"
+        f"{direct}; {figures['reads_per_second']:,.0f} random reads of 4 KiB per second ({figures['engine']}); "
+        f"{1e6 * figures['latency']:,.0f} us for a single read; the loader's queue depth of "
+        f"{figures['depth']} reaches {figures['peak_share']:.0%} of that; large reads: "
+        f"{format_bytes(figures['bytes_per_second'])}/s; {format_bytes(figures['free'])} free"
     )
     advice = (
         "" if figures["direct"] else f"{folder}: choose a directory on a local disk (ext4, xfs), not {figures['why']}"
@@ -123,12 +123,12 @@ def _disk(folder: Path, size: int, seconds: float) -> Diagnosis:
 def measure_disk(folder: Path, size: int, seconds: float) -> dict[str, Any]:
     """Read a file of random bytes at random, small and large pieces, as the ssd tier is read."""
     if not folder.is_dir():
-        raise MissingError(f"--ssd {folder}: no such directory; make it on the disk to measure")
+        raise MissingError(f"--ssd {folder}: no such directory; create it on the disk to measure")
     free = disk_free(folder)
     size = min(size, free // 4) // _PIECE * _PIECE
     if size == 0:
         raise InputError(
-            f"--ssd {folder}: expected room for a file of {format_bytes(_PIECE)} in a fourth of what is free, found "
+            f"--ssd {folder}: a fourth of the free space must have room for {format_bytes(_PIECE)}; found "
             f"{format_bytes(free)} free"
         )
     with storage_errors(folder, size), tempfile.TemporaryFile(dir=folder) as file:

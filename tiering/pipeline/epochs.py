@@ -40,13 +40,13 @@ def plan_epochs(
     Parameters
     ----------
     graph
-        A graph, opened or by path. One that is not reordered has its rows by out-degree, unless there are `scores`.
+        A graph, opened or by path. Without `scores`, rows of a graph that is not reordered are ordered by out-degree.
     scores
         Scores of the graph, by which its rows would be ordered.
     fanouts
         Neighbors per hop, the seeds' own first, in any form of `tiering.text.units.parse_fanouts`.
     **options
-        Of `tiering.evaluation.predict.predict`: ``rows_in_memory``, ``disk``, ``lists_disk``, ``dtype``,
+        Options of `tiering.evaluation.predict.predict`: ``rows_in_memory``, ``disk``, ``lists_disk``, ``dtype``,
         ``step_seconds``, ``target``, ``price``, ``train``..., and of `tiering.sampling.SamplingOptions`.
     """
     run, given = StageRun("", verify=verify), dict[str, Any](options)
@@ -63,7 +63,7 @@ def plan_epochs(
     with reading(*read):
         order: Any = known if known is None else next(iter(named_scores(base, [known]).values()))
         if known is None and base.order is None:
-            note(f"note: {base.path} is not reordered: rows count as ordered by out-degree; --scores says otherwise")
+            note(f"note: {base.path} is not reordered: assuming out-degree order; give --scores to use another order")
             degree = plan_score(base, "degree", threads=given.get("threads"))
             order = degree.method.compute(base, degree.request).feature
         found = predict(base, how, scores=order, **given)
@@ -79,7 +79,7 @@ def measured_disk(place: Path, name: str | Disk) -> str | Disk:
         return name
     folder = Path(text.removeprefix(f"{MEASURED}:")) if text != MEASURED else place.absolute().parent
     if (text != MEASURED and ":" not in text) or not folder.is_dir():
-        raise InputError(f"disk: expected measured, or measured: and a directory, found {text!r}")
+        raise InputError(f"disk: expected measured, or measured:DIR with an existing directory, found {text!r}")
     from tiering.pipeline.doctor import measure_disk
 
     figures = measure_disk(folder, _SIZE, _SECONDS)

@@ -21,8 +21,8 @@ from tiering.text.units import format_bytes, format_count, format_small_seconds
 Document = Mapping[str, Any]
 _GAIN = 1.1  # ratio of two epochs from which the shorter one is worth a change
 _CURES = {
-    "disk": "Reading bounds the measured epochs: give the loader more memory, or store rows in a smaller dtype.",
-    "sampling": "Sampling bounds the measured epochs: give the loader more workers, if training waits for batches.",
+    "disk": "Reading limits the measured epochs: give the loader more memory, or store rows in a smaller dtype.",
+    "sampling": "Sampling limits the measured epochs: give the loader more workers, if training waits for batches.",
 }
 
 
@@ -91,7 +91,7 @@ def _describe_hits(evaluation: Document) -> str:
     rates = {name: own[middle] for name, own in evaluation["hit_rates"].items()}
     best = max((name for name in rates if name != ORACLE), key=rates.__getitem__, default=ORACLE)
     cache = f"a cache of {100 * evaluation['shares'][middle]:g} % of the {cached_unit(evaluation)}"
-    most = f"; the best possible order: {100 * rates[ORACLE]:.1f} %" if ORACLE in rates else ""
+    most = f"; the best possible order serves {100 * rates[ORACLE]:.1f} %" if ORACLE in rates else ""
     return f"{cache}, filled by {best}, serves {100 * rates[best]:.1f} % of reads{most}"
 
 
@@ -110,7 +110,7 @@ def _compare_plan(plan: Document, layouts: Sequence[Layout]) -> tuple[str, str]:
     served = f"with {format_bytes(today['memory'])}, {100 * today['hit_rate']:.1f} % of rows from memory"
     text = f"{name} ({dtype}, {line[0]['disk']}): {now} {served}"
     if today["all_fit"]:
-        return text, "More memory changes nothing: all rows fit."
+        return text, "More memory has no effect: all rows fit."
     if today["epoch_seconds"] <= _GAIN * better["epoch_seconds"]:  # the knee may be a curve's first point
         better = min(line, key=lambda one: (one["epoch_seconds"], one["memory"]))
         then = format_small_seconds(better["epoch_seconds"])

@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.overlap import refuse_overlap
 from tiering.artifacts.storage import file_exists, is_folder, require_file, storage_errors, write_durably
 from tiering.errors import ExistsError, FormatError, InputError, MissingError, TieringError, quoted
+from tiering.evaluation.predictions import drop_repeats
 from tiering.formats.layout_tables import tier_tables
 from tiering.formats.registry import TYPES, open_artifact
 from tiering.loader.stats import LoaderStats
@@ -68,15 +71,15 @@ def report(sources: Sequence[Artifact | Mapping[str, Any] | Pathlike], out: Path
     sources
         Artifacts, opened or by path; JSON of `tiering evaluate`, `plan`, `trace` and `doctor`, loaded or by path.
     out
-        The page, such as ``report.html``; a report that is there is replaced.
+        The page, such as ``report.html``; an existing report is replaced.
     paths
         Show whole paths. By default the page names files and directories without the folders that they lie in.
 
     Raises
     ------
     InputError, FormatError, MissingError, ExistsError
-        If there is no source; one is neither an artifact nor such a document, is damaged or not there; `out` is a file
-        of another kind.
+        If there is no source; a source is neither an artifact nor such a document, is damaged or missing; `out` is a
+        file of another kind.
 
     Notes
     -----
@@ -84,14 +87,14 @@ def report(sources: Sequence[Artifact | Mapping[str, Any] | Pathlike], out: Path
     """
     path, given = Path(out).absolute(), [sources] if isinstance(sources, str | os.PathLike) else list(sources)
     if not given:
-        raise InputError("sources: expected artifacts, or JSON that commands have printed, found none; name some")
+        raise InputError("sources: expected artifacts, or JSON printed by commands, found none; name at least one")
     if not is_folder(path.parent):
-        raise MissingError(f"{path}: the directory {path.parent} does not exist; make it first")
+        raise MissingError(f"{path}: the directory {path.parent} does not exist; create it first")
     if file_exists(path, "a page to write"):
         with storage_errors(path), path.open("rb") as file:
             if _GENERATOR not in file.read(1024):
                 raise ExistsError(
-                    f"{path}: is a file that tiering did not write; choose another output, or move it away"
+                    f"{path}: is a file that tiering did not write; choose another output, or move the file away"
                 )
     things = [thing for source in given for thing in _open(source)]
     refuse_overlap(path, [one for _, _, one in things if isinstance(one, Artifact)])
@@ -111,22 +114,22 @@ def _open(source: Any) -> Iterator[tuple[str, str, Any]]:
         return
     kinds = [key for key in _DOCUMENTS if isinstance(opened, Mapping) and key in opened]
     if not kinds:
-        expected = "an artifact, or what `tiering evaluate`, `plan`, `trace` or `doctor` prints with --json"
-        raise FormatError(f"{name or quoted(opened)}: expected {expected}, found neither; name one of these")
+        expected = "an artifact, or the --json output of `tiering evaluate`, `plan`, `trace` or `doctor`"
+        raise FormatError(f"{name or quoted(opened)}: expected {expected}, found neither; give one of these")
     yield name, kinds[0], opened
 
 
 def _read(path: Path) -> Any:
     def refuse(word: str) -> Any:
-        raise ValueError(f"{word} is no number in JSON")
+        raise ValueError(f"{word} is not a number in JSON")
 
-    require_file(path, "an artifact, or JSON that a command has printed")
+    require_file(path, "an artifact, or JSON printed by a command")
     with storage_errors(path), path.open("rb") as file:
         text = file.read(_MOST)
     try:
         return json.loads(text, parse_constant=refuse)
     except (ValueError, RecursionError) as error:
-        raise FormatError(f"{path}: expected an artifact, or JSON that a command has printed, found: {error}") from None
+        raise FormatError(f"{path}: expected an artifact, or JSON printed by a command, found: {error}") from None
 
 
 def _page(things: Sequence[tuple[str, str, Any]], paths: bool) -> str:
@@ -143,7 +146,7 @@ def _page(things: Sequence[tuple[str, str, Any]], paths: bool) -> str:
                 parts = makers[kind](thing, artifacts) if kind in makers else ()
                 # A graph and its reordered one have much in common: nothing is said twice.
                 blocks.append([part for part in parts if not any(part in block for block in blocks)])
-        absent = [[f"Nothing is known of this: give {command} too."]]
+        absent = [[f"No data. Give the report {command}."]]
         body += [f"<h2>{title}</h2>", *map(to_html, list(filter(None, blocks)) or absent)]
     with _refuse_wrong("headline", "documents of one version of tiering"):
         top = headline(artifacts, [(kind, thing) for _, kind, thing in things if kind in _DOCUMENTS])
@@ -164,18 +167,18 @@ def _refuse_wrong(name: str, expected: str) -> Iterator[None]:
     except TieringError:
         raise
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        raise FormatError(f"{name}: expected {expected}, found a wrong one ({error!r}); make it again") from error
+        raise FormatError(f"{name}: expected {expected}, found other content ({error!r}); create it again") from error
 
 
 def _tiers(layout: Any, _: Artifacts) -> Iterator[Part]:
     sizes = tier_bytes(layout)
     if not sum(sizes.values()):
-        yield f"{layout.path.name} holds adjacency alone: its graph has no features."
+        yield f"{layout.path.name} contains only adjacency lists: its graph has no features."
         return
     bar = {
         t: (own, f"{format_bytes(own)}, {format_share(own, sum(sizes.values()))}") for t, own in sizes.items() if own
     }
-    yield Figure(f"{layout.path.name}: bytes of rows by tier", draw_bar(bar))
+    yield Figure(f"{layout.path.name}: bytes of feature rows by tier", draw_bar(bar))
     for part in tier_tables(layout.summary()):
         yield replace(part, title=f"{layout.path.name}: {part.title}") if isinstance(part, Table | Fields) else part
 
@@ -192,18 +195,15 @@ def _hit_rates(document: Mapping[str, Any], _: Artifacts) -> Iterator[Part]:
         x = Axis(f"{unit} in the fast tier, hottest first", min(shares), 100, _PERCENT, 10)
         yield Figure(f"Reads served, {hops}", draw_lines(x, Axis("reads served", 0, 100, _PERCENT), lines))
         rows = [(name, *(f"{rate:.1f}" for _, rate, *_ in points[:-1])) for name, points in lines.items()]
-        yield Table(f"Reads served in %, {hops}", (f"{unit} cached", *map(_PERCENT, shares)), rows)
+        yield Table(f"Feature reads served in %, {hops}", (f"{unit} cached", *map(_PERCENT, shares)), rows)
 
 
 def _predictions(document: Mapping[str, Any], artifacts: Artifacts) -> Iterator[Part]:
-    lines, rows, full = dict[str, list[tuple[float, float, float]]](), [], dict[str, float]()
-    for one in document["epochs"]:
+    lines, rows = dict[str, list[tuple[float, float, float]]](), list[tuple[str, ...]]()
+    groups = groupby(document["epochs"], lambda one: (one["disk"], one["dtype"]))
+    for one in (one for _, line in groups for one in drop_repeats(line, itemgetter("all_fit", "epoch_seconds"))):
         memory, seconds, error = (one[name] for name in ("memory", "epoch_seconds", "error"))
-        label = f"{one['disk']}, {one['dtype']}"
-        if full.get(label) == seconds:  # a smaller memory holds all rows
-            continue
-        full |= {label: seconds} if one["all_fit"] else {}
-        lines.setdefault(label, []).append((memory, seconds, error))
+        lines.setdefault(f"{one['disk']}, {one['dtype']}", []).append((memory, seconds, error))
         time = f"{format_small_seconds(seconds)} ±{format_small_seconds(error)}" if seconds else "no I/O"
         rows.append((one["disk"], one["dtype"], format_bytes(memory), time, f"{100 * one['hit_rate']:.1f} %"))
     today, dtypes = {}, {one["dtype"] for one in document["epochs"]}
@@ -212,7 +212,7 @@ def _predictions(document: Mapping[str, Any], artifacts: Artifacts) -> Iterator[
             dtype = stored_dtype(layout)
             today[f"{layout.path.name} today: {format_bytes(size)}"] = size
             if dtype not in dtypes:
-                yield f"{layout.path.name} stores {dtype}, of which the plan has no epoch: run it with --dtype {dtype}."
+                yield f"{layout.path.name} stores {dtype}, missing in the plan: run `tiering plan --dtype {dtype}`."
     memories, times = ([point[at] for points in lines.values() for point in points] for at in (0, 1))
     shown = [*memories, *today.values()]
     x = Axis("memory of the training process", min(shown), max(shown), format_bytes, 2)
@@ -220,7 +220,7 @@ def _predictions(document: Mapping[str, Any], artifacts: Artifacts) -> Iterator[
     if any(times):
         yield Figure("Predicted epoch by memory", draw_lines(x, y, lines, today))
     else:
-        yield "Memory holds all rows at every size that the plan compared: epochs read nothing, and there is no curve."
+        yield "All rows fit in memory at every size that the plan compared: epochs read nothing, so there is no curve."
     columns = ("disk", "rows stored as", "memory", "time per epoch", "rows from memory")
     yield Table("Predicted epochs", columns, rows, left=2)
 
@@ -239,7 +239,7 @@ def _epochs(document: Mapping[str, Any], _: Artifacts) -> Iterator[Part]:
 
 def _graph(graph: Any, _: Artifacts) -> Iterator[Part]:
     lines = {":".join(relation): _skew(graph.csc(relation)[0], differences=True) for relation in graph.relations}
-    yield from _draw_skew("In-degree: edges of the nodes that have most", "edges", lines)
+    yield from _draw_skew("In-degree: edges of the nodes with the highest in-degree", "edges", lines)
     yield from graph.describe()[1:]
 
 
@@ -271,7 +271,7 @@ def _skew(values: Any, *, differences: bool = False) -> Points:
 
 def _draw_skew(title: str, share: str, lines: Mapping[str, Points]) -> Iterator[Part]:
     if lines := {name: points for name, points in lines.items() if points}:
-        x = Axis("nodes, those with most first", min(own[0][0] for own in lines.values()), 100, _PERCENT, 10)
+        x = Axis("nodes, highest values first", min(own[0][0] for own in lines.values()), 100, _PERCENT, 10)
         yield Figure(title, draw_lines(x, Axis(share, 0, 100, _PERCENT), lines))
 
 
@@ -280,7 +280,7 @@ def _origin(artifact: Any, artifacts: Artifacts) -> Iterator[Part]:
     places, made = {one.digest: str(one.path) for one in artifacts}, artifact.manifest.provenance
     inputs = [f"{name}: {places.get(digest, digest)}" for name, digest in made.get("inputs", {}).items()]
     options = [f"{name} = {json.dumps(value)}" for name, value in made.get("options", {}).items() if value is not None]
-    more = {"made of": ", ".join(inputs[:20]), "options": ", ".join(options)}
+    more = {"made from": ", ".join(inputs[:20]), "options": ", ".join(options)}
     about = {**artifact.describe()[0].values, **{name: text for name, text in more.items() if text}}
     yield Fields(about, f"{artifact.kind}: {artifact.path.name}")
 
@@ -291,12 +291,12 @@ def _findings(document: Mapping[str, Any], _: Artifacts) -> Iterator[Part]:
 
 _SECTIONS: tuple[tuple[str, Mapping[str, Callable[[Any, Artifacts], Iterable[Part]]], str], ...] = (
     ("Tiers", {"layout": _tiers}, "a layout"),
-    ("Hit rates", dict.fromkeys(_DOCUMENTS[:2], _hit_rates), "what `tiering evaluate G -s S --json` prints"),
-    ("Predicted epochs", {"knees": _predictions}, "what `tiering plan G --json` prints"),
-    ("Measured epochs", {"epochs": _epochs}, "what `tiering trace L --json` prints"),
-    ("Graph", {"graph": _graph}, "a graph of `tiering import`"),
-    ("Scores", {"scores": _scores, "order": _scores}, "what `tiering score G` writes"),
-    ("Artifacts", dict.fromkeys(TYPES, _origin), "what `tiering layout` writes"),
-    ("Machine", {"findings": _findings}, "what `tiering doctor --json` prints"),
+    ("Hit rates", dict.fromkeys(_DOCUMENTS[:2], _hit_rates), "the output of `tiering evaluate G -s S --json`"),
+    ("Predicted epochs", {"knees": _predictions}, "the output of `tiering plan G --json`"),
+    ("Measured epochs", {"epochs": _epochs}, "the output of `tiering trace L --json`"),
+    ("Graph", {"graph": _graph}, "a graph written by `tiering import`"),
+    ("Scores", {"scores": _scores, "order": _scores}, "the output of `tiering score G`"),
+    ("Artifacts", dict.fromkeys(TYPES, _origin), "the output of `tiering layout`"),
+    ("Machine", {"findings": _findings}, "the output of `tiering doctor --json`"),
 )
 """Titles, what makes the parts of artifacts by kind and of documents by key, and where these come from."""

@@ -39,7 +39,7 @@ class BatchSize:
     def of(cls, graph: SizedGraph, how: SamplingOptions, row_bytes: Mapping[str, int]) -> BatchSize:
         """Sample a batch from nodes spread over the largest type with features; bounds of a graph to come.
 
-        `row_bytes`: bytes of a row by type. Times are left out: without them a batch is as large or larger.
+        `row_bytes`: bytes of a row by type. Times are omitted: without them a batch is as large or larger.
         """
         how = replace(how, time=None, time_window=None)
         largest = max(row_bytes, key=lambda t: (graph.num_nodes(t), t))
@@ -72,25 +72,23 @@ def measure_room(asked: LayoutOptions, graph: SizedGraph) -> LayoutOptions:
     if devices and size is not None and size.bytes is not None:
         most = min(cuda.device_info(device).total_bytes for device in devices)
         if size.bytes > most:
-            raise InputError(f"gpu: expected at most the {format_bytes(most)} that a GPU here has, found {size.text}")
+            raise InputError(f"gpu: {size.text} is more than a GPU here has, {format_bytes(most)}; give a smaller size")
     row_bytes = {t: table.row_bytes for t in graph.node_types if (table := graph.feature_table(t)) is not None}
     if not asked.automatic or not row_bytes:
         return asked
     if reason and size is not None and size.auto:
-        raise CapabilityError(
-            f"gpu: auto is what a GPU here has free; give a size such as 8GiB, because none can be used: {reason}"
-        )
+        raise CapabilityError(f"gpu: auto needs a usable GPU here; give a size such as 8GiB. Reason: {reason}")
     how = asked.sampling or SamplingOptions(FANOUTS)
     batch = BatchSize.of(graph, how, row_bytes)
     free = int(AUTO_SHARE * available_memory())
     work, mapped = BatchMemory.of(batch.rows, batch.arrays).work, _mapped(graph)
     cache = page_cache_for(mapped, free)
     ahead = int((work + _BATCHES * batch.rows) / (1 - KNOWN_SHARE - NUMBERS_SHARE))
-    whole = f"{format_bytes(free)} is {AUTO_SHARE:.0%} of what is free"
-    lists = "" if cache == mapped else f" of {format_bytes(mapped)}, the rest of which batches read from disk,"
+    whole = f"{format_bytes(free)} ({AUTO_SHARE:.0%} of the free memory)"
+    lists = "" if cache == mapped else f" of {format_bytes(mapped)} (batches read the rest from disk)"
     taken = f"less {format_bytes(cache)} for the adjacency{lists} and"
     room = TierRoom(
-        0, max(0, free - cache - work), max(0, free - cache - ahead), "`tiering doctor` says why no GPU can be used",
+        0, max(0, free - cache - work), max(0, free - cache - ahead), "no usable GPU (see `tiering doctor`)",
         f"{whole}, {taken} {format_bytes(work)} for batches",
         f"{whole}, {taken} {format_bytes(ahead)} for batches and rows read ahead", _batches(how, asked),
     )  # fmt: skip
@@ -98,8 +96,8 @@ def measure_room(asked: LayoutOptions, graph: SizedGraph) -> LayoutOptions:
         left = min(cuda.free_bytes(device) for device in devices)
         given = asked.step_memory
         step = batch.step if given is None else parse_bytes(given, "step memory")
-        what = "a step of GraphSAGE" if given is None else "a step, as asked"
-        why = f"{format_bytes(left)} of the GPU is free, less {format_bytes(step)} for {what}"
+        what = "a training step of GraphSAGE" if given is None else "a training step (--step-memory)"
+        why = f"{format_bytes(left)} of free GPU memory, less {format_bytes(step)} for {what}"
         room = replace(room, gpu=max(0, left - step), gpu_reason=why)
     return replace(asked, room=room)
 
@@ -125,5 +123,5 @@ def _batches(how: SamplingOptions, asked: LayoutOptions) -> tuple[str, str, str]
     sampler = "" if how.sampler == "uniform" else f", sampler {how.sampler}"
     reason = f"fanouts {format_fanouts(how.fanouts)}{sampler}"
     if asked.sampling is None:
-        reason += ", assumed: --fanouts and --batch-size say others, in a file of `tiering run` [score] does"
+        reason += ", assumed: change them with --fanouts and --batch-size, or with [score] in a file of `tiering run`"
     return "batches", f"{format_count(how.batch_size)} seeds", reason

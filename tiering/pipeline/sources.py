@@ -33,7 +33,7 @@ PARSED = ("edgelist", "mtx", "npz", "parquet", "tables", "dgl")
 
 
 def table_files(options: Mapping[str, Any]) -> list[Any]:
-    """Return the files, existing ones of patterns, and streams of tables that options name; those of edges first."""
+    """Return the files, existing ones of patterns, and streams of tables that options name; edges first."""
     from tiering.datasets.options import ImportOptions
 
     parsed = ImportOptions.parse({name: options.get(name) for name in ("relation", "relations", "nodes")})
@@ -111,12 +111,12 @@ def find_new_files(run: StageRun, source: Pathlike, made: Manifest, options: Map
         with open_source(run, source, name, given, in_place=True, edge_ids=options.get("edge_ids")) as dataset:
             return sorted({str(file) for file in dataset.files} - read)
     except TieringError as error:
-        note(f"note: {source}: cannot be read with the files that came since its import, which is kept: {error}")
+        note(f"note: {source}: new files make the dataset unreadable; the imported graph is kept: {error}")
         return []
 
 
 def _data_files(path: Path) -> Iterator[Path]:
-    """Yield the files under a directory, without hidden ones and those of artifacts."""
+    """Yield the files under a directory, without hidden files and files of artifacts."""
     if isinstance(path, RemotePath):
         yield from filter(RemotePath.is_file, path.rglob("[!.]*"))
     for folder, folders, files in os.walk(path):

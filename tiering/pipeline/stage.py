@@ -139,7 +139,7 @@ def _paths(reads: Iterable[Any]) -> Iterator[Path | Artifact]:
 def refuse_reordered(graph: SizedGraph, verb: str) -> None:
     """Refuse to `verb` a graph whose ids are ranks."""
     if isinstance(graph, Graph) and graph.order is not None:
-        raise InputError(f"{graph.path}: this graph is reordered already; {verb} the graph it was made from")
+        raise InputError(f"{graph.path}: this graph is already reordered; {verb} the graph that it was made from")
 
 
 @contextmanager

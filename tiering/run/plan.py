@@ -20,7 +20,7 @@ SMALL = 20 << 20
 DISK_RATE = 1e9  # bytes per second of a disk: an order of magnitude, not measured
 EDGE_SECONDS = 10e-9  # seconds in which a thread takes an edge once: an order of magnitude, not measured
 _DISK = ("disk_read", "disk_written", "disk_scratch", "disk_left")
-_COLUMNS = ("step", "method", "peak memory", "disk read", "disk written", "scratch disk", "disk kept")
+_COLUMNS = ("step", "method", "peak memory", "bytes read", "bytes written", "scratch", "left on disk")
 
 
 def base_memory(budget: Budget) -> int:
@@ -169,7 +169,7 @@ class Estimate(Described):
         if len(self.plans) > 1:
             left = format_bytes(sum(plan.disk_left for plan in self.plans))
             parts.append(
-                Fields({"time": _about(self.seconds), "peak memory": format_bytes(self.memory), "disk kept": left})
+                Fields({"time": _about(self.seconds), "peak memory": format_bytes(self.memory), "left on disk": left})
             )
         assumed = f"disks of {DISK_RATE / 1e9:g} GB/s and {1e9 * EDGE_SECONDS:g} ns per edge and thread"
         return [

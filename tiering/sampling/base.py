@@ -54,7 +54,7 @@ class SampledBatch:
     num_nodes: list[dict[str, int]]
     """``num_nodes[h][t]``: nodes of type t known after h hops; entry 0 counts the seeds. hops + 1 entries."""
     hops: list[dict[Relation, SampledEdges]] = field(repr=False)
-    """``hops[h][relation]``: edges drawn at hop h (0 = the seeds' own neighbors)."""
+    """``hops[h][relation]``: edges sampled at hop h (0 = the seeds' own neighbors)."""
     epoch: int
     batch: int  # number of the batch in its epoch
     instances: dict[str, IdArray] = field(default_factory=dict, repr=False)
@@ -82,7 +82,7 @@ class SampledBatch:
 
     @property
     def num_edges(self) -> int:
-        """Edges drawn in all hops and relations."""
+        """Edges sampled in all hops and relations."""
         return sum(len(edges) for hop in self.hops for edges in hop.values())
 
     @property
@@ -145,7 +145,7 @@ class AccessCounts:
 class Sampler:
     """Base of the samplers: a batch is a pure function of the graph, the seeds and ``(seed, epoch, batch)``.
 
-    Parameters are those of `NeighborSampler`, and what a rule of the core takes: its name, what the edges of a hop are
+    Parameters: as for `NeighborSampler`, and what a rule of the core takes: its name, what the edges of a hop are
     grouped by where that is not the graph's relations, edge weights per relation, and for walks their number, length,
     probability of ending early, and metapaths as places of relations. `threads` prepare the rule (sums of weights).
     `subgraphs` says what the subgraph of a seed is.
@@ -184,7 +184,7 @@ class Sampler:
         self.subgraphs.check_rule(rule)
         time = self.subgraphs.time
         self.times = None if time is None else SampledTimes(graph, self.relations, time)
-        """The times that neighbors are drawn by; ``None`` where they have none."""
+        """The times that neighbors are sampled by; ``None`` where they have none."""
         place = {t: i for i, t in enumerate(self.node_types)}
         given, workers = weights or {}, parse_threads(threads)
         relations = [
@@ -236,7 +236,7 @@ class Sampler:
         Raises
         ------
         InputError
-            If a seed is no node of the graph, positions are asked for where edges have none, or a seed time is missing,
+            If a seed is no node of the graph, positions are requested where edges have none, or a seed time is missing,
             NaN, or not exact in the dtype and unit of the graph's times.
         """
         if positions:
@@ -289,11 +289,11 @@ class Sampler:
     def seed_times(self, seeds: Mapping[str, IdArray], seed_time: Seeds | None) -> dict[str, npt.NDArray[Any]]:
         """Return the time of each seed by type, exact in the dtype of the graph's times; nothing without `times`.
 
-        `InputError` as of `sample`.
+        `InputError` as in `sample`.
         """
         if self.times is None:
             if seed_time is not None:
-                raise InputError("seed_time: expected with time, the name of the times that it is compared with")
+                raise InputError("seed_time: has no effect without time; give time, the name of the times in the graph")
             return {}
         if seed_time is not None and not isinstance(seed_time, Mapping):
             types = [t for t, ids in seeds.items() if ids.size] or self.node_types
@@ -308,7 +308,7 @@ class Sampler:
         if self.times is None and times is None:
             return None
         if self.times is None or times is None:
-            raise InputError("link_time: expected with time, and time with link_time: one number for each link")
+            raise InputError("link_time: needs time, and time needs link_time: one number for each link")
         return self.times.exact(times, "link_time", count)
 
     def sample_nodes(
@@ -322,7 +322,7 @@ class Sampler:
     ) -> dict[str, IdArray]:
         """Return the unique nodes of the batch that `sample` makes, per type, and add what it reads to `counts`.
 
-        Edges are drawn, but not returned. May be called from many threads at once, with the same counters.
+        Edges are sampled, but not returned. May be called from many threads at once, with the same counters.
         """
         lists, key = self._per_type(seeds, "seeds"), (key_word(epoch, "epoch"), key_word(batch, "batch"))
         counters = ([], []) if counts is None else self._counters(counts)
@@ -428,8 +428,8 @@ class Sampler:
         if not isinstance(ids, Mapping):
             if len(self.node_types) != 1:
                 raise InputError(
-                    f"{what}: the graph has several node types; expected a mapping from node type to ids, "
-                    f"types: {', '.join(self.node_types)}"
+                    f"{what}: the graph has several node types; give a mapping from node type to ids, types: "
+                    f"{', '.join(self.node_types)}"
                 )
             ids = {self.node_types[0]: ids}
         self._check_types(ids, what)

@@ -65,7 +65,7 @@ def checked_weights(graph: SampledGraph, relation: Relation) -> Array:
     weights = None if find is None else find(relation).get("weight")
     if weights is None:
         raise InputError(
-            f"{path}: relation {name} has no edge weights, which sampler 'weighted' draws by; import the dataset with "
+            f"{path}: relation {name} has no edge weights, which sampler 'weighted' needs; import the dataset with "
             "weights (edge_weight.npy next to the edges, or a column of that name), or use another sampler"
         )
     edges = graph.csc(relation)[1].size
@@ -90,18 +90,18 @@ def _hop_fanouts(relations: Sequence[Relation], fanouts: Mapping[str, int], what
     for key, number in fanouts.items():
         relation = match_relation(relations, key, what)
         if relation in numbers:
-            raise InputError(f"{what}: relation {':'.join(relation)} comes twice")
+            raise InputError(f"{what}: relation {':'.join(relation)} is given twice")
         numbers[relation] = number
     if missing := [":".join(r) for r in relations if r not in numbers]:
         raise InputError(
-            f"{what}: expected a number for each of {len(relations)} relations, none for {', '.join(missing)}; "
-            "give 0 to skip a relation"
+            f"{what}: relations without a number: {', '.join(missing)}; give a number for each of {len(relations)} "
+            "relations, 0 to skip a relation"
         )
     return [numbers[r] for r in relations]
 
 
 def match_relation(relations: Sequence[Relation], key: Any, what: str) -> Relation:
-    """Return the relation that `key` names, as of `tiering.artifacts.manifest.named_relations`; `what` holds it."""
+    """Return the relation that `key` names, as in `tiering.artifacts.manifest.named_relations`; `what` holds it."""
     named = named_relations(relations, key)
     if len(named) != 1:
         known = ", ".join(":".join(r) for r in relations)

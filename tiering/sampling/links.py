@@ -22,11 +22,11 @@ IdsOf = Callable[[str, IdArray], IdArray]
 
 @dataclass(frozen=True)
 class Negatives:
-    """Options of negative pairs, which are (most likely) no links and drawn in addition to the links.
+    """Options of negative pairs, which are (most likely) no links and sampled in addition to the links.
 
     ``binary``: ends of their own, `amount` pairs for each link, rounded up for the batch; ``triplet``: `amount` other
-    destinations, a whole number, for the source of each link. Every node of the type is drawn with the same
-    probability, or in proportion to a weight. Nothing keeps a link from being drawn.
+    destinations, a whole number, for the source of each link. Every node of the type is sampled with the same
+    probability, or in proportion to a weight. Nothing keeps a link from being sampled.
     """
 
     mode: str = "binary"
@@ -57,7 +57,7 @@ class Negatives:
 
     @property
     def triplets(self) -> bool:
-        """Whether only destinations are drawn."""
+        """Whether only destinations are sampled."""
         return self.mode == "triplet"
 
 
@@ -80,7 +80,7 @@ class LinkedNodes:
 
 
 def numbers_of_links(instances: dict[str, IdArray], end_links: Mapping[str, IdArray] | None) -> dict[str, IdArray]:
-    """Return, per node of a disjoint batch, the number of its link where `end_links` says those of the ends."""
+    """Return, per node of a disjoint batch, the number of its link where `end_links` has the link of each end."""
     if not end_links:
         return instances
     of_instance = np.concatenate([end_links[t] for t in instances if t in end_links])
@@ -90,8 +90,8 @@ def numbers_of_links(instances: dict[str, IdArray], end_links: Mapping[str, IdAr
 class Links:
     """Links of a relation that batches are made of: so many, whose ends `pairs` gives by their positions.
 
-    `num_nodes` are those of the source and of the destination type. `ids_of` turns original ids of a type into ids of
-    the graph, so that negative pairs of a reordered graph are the images of those of the original one.
+    `num_nodes` has the number of nodes of the source and of the destination type. `ids_of` turns original ids of a type
+    into ids of the graph, so that negative pairs of a reordered graph are the images of the original graph's pairs.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class Links:
 class NegativeDraws:
     """Random nodes of both ends' types (`num_nodes`) for negative pairs; 8 bytes per node of a type with weights.
 
-    `node_times`: times of both ends' types by original id; 24 bytes per node. Nodes are drawn from their time on.
+    `node_times`: times of both ends' types by original id; 24 bytes per node. Nodes are sampled from their time on.
     """
 
     def __init__(
@@ -168,8 +168,8 @@ class NegativeDraws:
             total = np.append(0.0, sums)[np.searchsorted(times, time, side="right")]
             if (none := np.flatnonzero(total == 0)).size:
                 raise InputError(
-                    f"negatives: for the link of negative {none[0]} of the batch, at time {time[none[0]]}, no node "
-                    "exists that may be drawn; leave such links out"
+                    f"negatives: no node can be sampled for negative {none[0]} of the batch, because none exists at "
+                    f"time {time[none[0]]}; remove such links"
                 )
             last = np.searchsorted(sums, total)
             ids = order[np.minimum(np.searchsorted(sums, uniform * total, side="right"), last)]
@@ -304,5 +304,5 @@ def _running_sums(weight: npt.NDArray[Any] | None, count: int, what: str) -> npt
     if weights.shape != (count,):
         raise InputError(f"negatives: {what}: expected one weight for each of {count} nodes, found {weights.shape}")
     if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.sum() > 0):
-        raise InputError(f"negatives: {what}: expected weights of 0 or more, finite and not all 0")
+        raise InputError(f"negatives: {what}: expected finite weights of 0 or more, at least one above 0")
     return np.cumsum(weights)

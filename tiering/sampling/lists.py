@@ -18,7 +18,7 @@ from tiering.text.units import format_bytes
 WINDOW_BATCHES = 256
 """Batches of an epoch that windows divide, between two steps of a progress bar."""
 WINDOWED = ("uniform", "replacement", "weighted")
-"""Rules, as the core names them, whose draws depend on ``indptr``, times and sums of weights in memory alone."""
+"""Rules, as the core names them, whose samples depend on ``indptr``, times and sums of weights in memory alone."""
 
 
 def window_lists(sampler: Sampler, room: int) -> ListFiles | None:
@@ -51,7 +51,7 @@ def bytes_around(sampler: Sampler) -> int:
 def list_files(sampler: Sampler, room: int) -> ListFiles | None:
     """Return the files of ``indices`` and times for windows of `room` bytes; ``None`` where windows cannot read them.
 
-    A rule whose draws need the lists has them mapped. Lists may be in no files of their own, too.
+    A rule whose samples need the lists has them mapped. Lists may be in no files of their own, too.
     """
     if sampler.rule not in WINDOWED:
         return None
@@ -78,6 +78,6 @@ def read_at_random(sampler: Sampler, needed: int, room: int) -> None:
         if (mapped := mapped_file(array)) is not None:
             mapped._mmap.madvise(mmap.MADV_RANDOM)  # type: ignore[attr-defined]
     note(
-        f"note: neighbor lists take {format_bytes(needed)}, and memory has room for {format_bytes(room)}: they are "
-        "read at random from disk. Samplers uniform, replacement and weighted read them in order."
+        f"note: the adjacency lists need {format_bytes(needed)}, memory has room for {format_bytes(room)}: they are "
+        "read at random from disk. Samplers uniform, replacement and weighted would read them in order."
     )

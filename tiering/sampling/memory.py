@@ -59,7 +59,7 @@ def sums_bytes(graph: SampledGraph, options: SamplingOptions) -> int:
 
 
 def list_read_entries(degrees: npt.NDArray[np.int64], sampler: str, fanouts: Sequence[int]) -> npt.NDArray[np.float64]:
-    """Return entries that a read of each list draws, from the lists' lengths and the relation's fanouts, hop by hop.
+    """Return entries that a read of each list samples, from the lists' lengths and the relation's fanouts, hop by hop.
 
     ``min(fanout, degree)``, all for fanout -1 and for ``ladies``, one for each step of a ``pinsage`` walk. Where hops
     have different fanouts, the mean over those that read the relation at all.
@@ -75,9 +75,9 @@ def list_read_entries(degrees: npt.NDArray[np.int64], sampler: str, fanouts: Seq
 
 
 def list_read_places(degrees: npt.NDArray[np.int64], sampler: str, fanouts: Sequence[int]) -> npt.NDArray[np.float64]:
-    """Return the number of separate positions that a read of each list looks at: entries drawn, and sums for draws.
+    """Return the number of separate positions that a read of each list looks at: entries sampled, and sums.
 
-    Only ``weighted`` reads sums: all of a list no longer than the fanout, else ``ceil(log2(degree + 1))`` a draw.
+    Only ``weighted`` reads sums: all of a list no longer than the fanout, else ``ceil(log2(degree + 1))`` per sample.
     """
     entries = list_read_entries(degrees, sampler, fanouts)
     if sampler != "weighted":
@@ -92,5 +92,5 @@ def list_read_places(degrees: npt.NDArray[np.int64], sampler: str, fanouts: Sequ
 def list_read_bytes(
     degrees: npt.NDArray[np.int64], index_bytes: int, sampler: str, fanouts: Sequence[int]
 ) -> npt.NDArray[np.float64]:
-    """Return the bytes that a read of each list touches: begin and end, and the entries drawn, without edge data."""
+    """Return the bytes that a read of each list touches: begin and end, and the entries sampled, without edge data."""
     return INDPTR_BYTES + index_bytes * list_read_entries(degrees, sampler, fanouts)

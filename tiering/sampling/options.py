@@ -16,7 +16,7 @@ SAMPLERS = (*DRAW_RULES, "full", "pinsage", "ladies")  # samplers by name
 STRATEGIES = ("uniform", "last")
 SUBGRAPH_TYPES = ("directional", "induced", "bidirectional")
 
-PANEL = "How training samples"
+PANEL = "Sampling"
 Fanout = int | Mapping[Any, int]  # neighbors per node at one hop: one number for all relations, or one per relation
 Fanouts: TypeAlias = str | Sequence[Fanout] | Mapping[Any, Sequence[int]]
 """Fanouts in any form of `tiering.text.units.parse_fanouts`."""
@@ -58,16 +58,18 @@ class Subgraphs:
     """Options of the subgraphs of seeds; `InputError` where one does not fit the others."""
 
     disjoint: bool = option(
-        False, "Each seed has a subgraph of its own; always so with --time.", panel=PANEL)
+        False, "Sample a separate subgraph for each seed. Implied by --time.", panel=PANEL)
     time: str | None = option(
-        None, "Times of edges or nodes: no neighbor is newer than its seed.", "NAME", panel=PANEL)
+        None, "Name of the times of edges or nodes: no neighbor is newer than its seed.", "NAME", panel=PANEL)
     temporal_strategy: str = option(
-        "uniform", "Neighbors taken of those not newer: drawn, or the newest.", "uniform|last", panel=PANEL)
+        "uniform", "Neighbors to take among those that are not newer: random or the newest ones.", "uniform|last",
+        panel=PANEL)
     time_window: Any = option(
-        None, "Most time from a neighbor to its seed, in the unit of the times.", "N", panel=PANEL, cli=str | None,
-        from_cli=_number)
+        None, "Maximum age of a neighbor relative to its seed, in units of the times.", "N", panel=PANEL,
+        cli=str | None, from_cli=_number)
     subgraph_type: str = option(
-        "directional", "Edges of a batch: those drawn, all visible among its nodes, or those drawn and their mirrors.",
+        "directional", "Edges of a batch: the sampled ones, all visible edges between its nodes, or the sampled "
+        "ones and their reverses.",
         "directional|induced|bidirectional", panel=PANEL)
 
     # fmt: on
@@ -79,38 +81,39 @@ class Subgraphs:
         if not isinstance(self.time, str | None):
             raise InputError(f"time: expected the name of times that were imported, found {self.time!r}")
         if self.time_window is not None and self.time is None:
-            raise InputError("time_window: expected with time, which names the times that it limits")
+            raise InputError("time_window: has no effect without time; give time, the name of the times")
         object.__setattr__(self, "disjoint", bool(self.disjoint) or self.time is not None)
 
     def check_rule(self, sampler: str) -> None:
         """Raise `InputError` if a sampler does not make such batches."""
         name = "time" if self.time else "disjoint" if self.disjoint else "subgraph_type"
         if (self.disjoint or self.subgraph_type != "directional") and sampler in ("pinsage", "ladies"):
-            raise InputError(f"{name}: not with sampler {sampler!r}; use uniform, replacement, weighted or full")
+            raise InputError(f"{name}: not supported by {sampler!r}; use uniform, replacement, weighted or full")
         if self.time and sampler == "weighted":
-            raise InputError("time: not with sampler 'weighted', which draws from whole lists; use another sampler")
+            raise InputError("time: not supported by 'weighted', which samples from whole lists; use another sampler")
 
 
 @dataclass(frozen=True)
 class SamplingOptions(Subgraphs):
-    """A sampler and the batches it is asked for; `InputError` where an option does not fit."""
+    """Options of a sampler and its batches; `InputError` where two options contradict each other."""
 
     fanouts: Sequence[Fanout] = option(
-        MISSING, "Neighbors per hop, the seeds' own hop first; -1 is all. Per relation: "
-        "'cites=10,writes=5;cites=5,writes=0', hops separated by semicolons, 0 skips.", "N,N,..", panel=PANEL,
-        cli=str | None,
+        MISSING, "Neighbors per hop, the seeds' own hop first; -1: all. Per relation: "
+        "'cites=10,writes=5;cites=5,writes=0', hops separated by semicolons; 0 skips a relation.", "N,N,..",
+        panel=PANEL, cli=str | None,
     )  # fmt: skip
     batch_size: int = option(1024, "Training nodes per batch, at least 1.", "N", panel=PANEL)
-    frontier: str = option("all", "Nodes that sample in a hop: all so far, or new ones.", "all|new", panel=PANEL)
+    frontier: str = option("all", "Nodes that sample in a hop: all so far, or only new ones.", "all|new", panel=PANEL)
     sampler: str = option(
-        "uniform", "How neighbors are drawn. full: --fanouts -1,-1. pinsage: the fanout most visited of random walks. "
-        "ladies: the fanout is nodes per layer.", "|".join(SAMPLERS), panel=PANEL,
+        "uniform", "How neighbors are sampled. full: all neighbors, --fanouts -1,-1. pinsage: the nodes most "
+        "visited by random walks, as many as the fanout. ladies: fanouts are nodes per layer.",
+        "|".join(SAMPLERS), panel=PANEL,
     )  # fmt: skip
-    num_walks: int = option(200, "pinsage: walks from each node.", "N", panel=PANEL)
-    walk_length: int = option(2, "pinsage: steps of a walk at most.", "N", panel=PANEL)
+    num_walks: int = option(200, "pinsage: number of walks from each node.", "N", panel=PANEL)
+    walk_length: int = option(2, "pinsage: maximum number of steps per walk.", "N", panel=PANEL)
     restart: float = option(0.5, "pinsage: probability that a walk ends after a step.", "P", panel=PANEL)
     metapaths: Sequence[Sequence[Any]] | None = option(
-        None, "pinsage: relations of a step, in the order walked; repeatable. Default: each relation within a type.",
+        None, "pinsage: relations of the steps, in the order walked; repeatable. Default: each relation within a type.",
         "REL,REL,..", panel=PANEL, flags=("--metapath",), cli=list[str] | None,
         from_cli=lambda paths: [[name.strip() for name in path.split(",")] for path in paths],
     )  # fmt: skip

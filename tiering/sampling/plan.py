@@ -120,7 +120,7 @@ def cut_order(order: IdArray, what: str, batch_size: int, drop_last: bool, world
             order = np.append(order, np.resize(order, world_size - rest))
     if ends.size == 1:
         size = f"{batch_size} for each of {world_size} processes" if world_size > 1 else batch_size
-        raise InputError(f"drop_last: {order.size} {what} make no batch of {size}; use a smaller batch size")
+        raise InputError(f"drop_last: {order.size} {what} do not fill a batch of {size}; use a smaller batch size")
     return order, ends
 
 

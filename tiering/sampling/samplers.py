@@ -18,7 +18,7 @@ from tiering.sampling.plan import whole_number
 
 
 class NeighborSampler(Sampler):
-    """Neighbor sampling, hop by hop, over every relation: every frontier node draws from its in-neighbors.
+    """Neighbor sampling, hop by hop, over every relation: every frontier node samples from its in-neighbors.
 
     Parameters
     ----------
@@ -31,10 +31,10 @@ class NeighborSampler(Sampler):
         that is unique). -1 takes all neighbors; 0, in a mapping, skips the relation.
     rule
         ``"uniform"``: ``min(degree, fanout)`` neighbors without replacement, every subset equally likely; a list no
-        longer than the fanout is taken whole, in its order. ``"replacement"``: `fanout` independent draws, where the
-        list is not empty; the same edge may come several times. ``"weighted"``: without replacement, each draw in
+        longer than the fanout is taken whole, in its order. ``"replacement"``: `fanout` independent samples, where the
+        list is not empty; the same edge may come several times. ``"weighted"``: without replacement, each sample in
         proportion to the weights of what is left (``edge_data(relation)["weight"]``); edges of weight 0 are never
-        drawn. Parallel edges are separate neighbors in all of them.
+        sampled. Parallel edges are separate neighbors in all of them.
     frontier
         ``"all"``: every node found so far samples again (DGL, GraphBolt, the GraphSAGE of the papers); ``"new"``:
         only nodes first found at the hop before (PyG).
@@ -51,7 +51,7 @@ class NeighborSampler(Sampler):
     `InputError`: an argument does not fit the graph; for ``"weighted"``, a relation has no weights, or some that are
     negative, infinite or NaN, or only zeros.
 
-    ``"weighted"`` turns the weights into running sums once: one pass, 8 bytes per edge. A draw is then a search in the
+    ``"weighted"`` turns the weights into running sums once: one pass, 8 bytes per edge. Sampling then searches the
     sums, in whole numbers: 2^-40 or finer of the column's heaviest edge for columns of up to a million edges; positive
     weights lighter than that count as that much.
     """
@@ -75,20 +75,20 @@ class NeighborSampler(Sampler):
 
 
 class LayerSampler(Sampler):
-    """LADIES: at every hop a number of nodes is drawn for the whole frontier, important ones more likely.
+    """LADIES: at every hop a number of nodes is sampled for the whole frontier, important ones more likely.
 
     At a hop and relation the candidates are the in-neighbors u of the frontier. With d(v) = in-degree of v in the
     relation, u's importance is the sum of 1 / d(v)^2 over its edges u -> v into the frontier, parallel edges each.
-    `layer_sizes` candidates are drawn without replacement, each next one with probability in proportion to importance
-    among the rest; fewer candidates are all taken. All edges into the frontier from drawn nodes are kept, and from
+    `layer_sizes` candidates are sampled without replacement, each next one with probability in proportion to importance
+    among the rest; fewer candidates are all taken. All edges into the frontier from sampled nodes are kept, and from
     nodes that were known before the hop. The weight of an edge u -> v is 1 / (d(v) * importance of u), scaled so that
     the weights of v's edges sum to 1.
 
     Parameters
     ----------
     layer_sizes
-        One entry per hop, the seeds' own hop first: nodes to draw, one number for every relation or a mapping
-        ``relation -> number``; each relation has a draw of its own. -1 takes all candidates, 0, in a mapping, skips
+        One entry per hop, the seeds' own hop first: nodes to sample, one number for every relation or a mapping
+        ``relation -> number``; each relation has its own samples. -1 takes all candidates, 0, in a mapping, skips
         the relation.
     graph, frontier, seed
         As for `NeighborSampler`. For any frontier rule edges from all known nodes are kept.
@@ -168,7 +168,7 @@ class RandomWalkSampler(Sampler):
         self.metapaths = _resolve_metapaths(relations, metapaths, self.walk_length)
         groups = [(path[-1][0], "/".join(name for _, name, _ in path), path[0][2]) for path in self.metapaths]
         if twice := [":".join(group) for i, group in enumerate(groups) if group in groups[:i]]:
-            raise InputError(f"metapaths: {twice[0]} comes twice")
+            raise InputError(f"metapaths: {twice[0]} is given twice")
         place = {r: i for i, r in enumerate(relations)}
         super().__init__(
             graph,
@@ -182,7 +182,7 @@ class RandomWalkSampler(Sampler):
 
     def check_positions(self) -> None:
         """Refuse positions: edges of walks have none in ``indices``."""
-        raise InputError("positions: an edge of a random walk joins the walk's ends and has no place in `indices`")
+        raise InputError("positions: an edge of a random walk joins the walk's ends: it has no position in `indices`")
 
 
 def _count(value: int, what: str) -> int:
@@ -203,7 +203,7 @@ def _resolve_metapaths(
             raise InputError(f"metapaths: no relation joins nodes of one type; give metapaths of these: {known}")
         return within
     if not _is_list(metapaths) or not all(_is_list(path) for path in metapaths):
-        raise InputError(f"metapaths: expected a list of lists of relations, none of them empty, found {metapaths!r}")
+        raise InputError(f"metapaths: expected a list of non-empty lists of relations, found {metapaths!r}")
     paths = []
     for number, given in enumerate(metapaths):
         what = f"metapath {number}"
@@ -211,13 +211,13 @@ def _resolve_metapaths(
         for first, then in itertools.pairwise(path):
             if first[0] != then[2]:
                 raise InputError(
-                    f"{what}: walks go against the edges; {':'.join(first)} leads to {first[0]!r}, "
-                    f"but {':'.join(then)} starts from {then[2]!r}"
+                    f"{what}: walks go against the edges; {':'.join(first)} leads to {first[0]!r}, but "
+                    f"{':'.join(then)} starts from {then[2]!r}"
                 )
         if walk_length > 1 and path[-1][0] != path[0][2]:
             raise InputError(
-                f"{what}: starts from {path[0][2]!r} and ends at {path[-1][0]!r}; walks of {walk_length} steps "
-                "need the same type at both ends, or give walk_length 1"
+                f"{what}: starts from {path[0][2]!r} and ends at {path[-1][0]!r}; walks of {walk_length} steps need "
+                "the same type at both ends; give such a path, or walk_length 1"
             )
         paths.append(path)
     return paths
@@ -236,7 +236,7 @@ def make_sampler(graph: SampledGraph, options: SamplingOptions) -> Sampler:
         for hop, numbers in enumerate(resolve_fanouts(graph.relations, fanouts)):
             if bad := [number for number in numbers if number not in (-1, 0)]:
                 raise InputError(
-                    f"fanouts of hop {hop}: sampler 'full' takes all neighbors, expected -1 (or 0 to skip a "
+                    f"fanouts of hop {hop}: sampler 'full' uses all neighbors: expected -1 (or 0 to skip a "
                     f"relation), found {bad[0]}; for two hops write -1,-1"
                 )
     rule = cast(DrawRule, "uniform" if name == "full" else name)

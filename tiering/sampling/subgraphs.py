@@ -46,7 +46,7 @@ class SampledTimes:
         if times is None and ids.size:
             own = self._node_times(node_type)
             if own is None:
-                raise InputError(f"{what}: these nodes have no times of their own; give one for each seed")
+                raise InputError(f"{what}: these nodes have no times; give a time for each seed")
             return np.ascontiguousarray(own[ids])
         return self.exact([] if times is None else times, what, ids.size)
 
@@ -65,8 +65,8 @@ class SampledTimes:
             raise InputError(f"{what}: expected numbers of 64 bits{unit}, found {found}; convert them")
         exact, wrong = convert_exact(values, target)
         if wrong.size:  # NaN and NaT, too
-            found = f"entry {wrong[0]} is {values[wrong[0]]}; the graph's times are {target}, which does not hold it"
-            raise InputError(f"{what}: {found} exactly; give one in its unit and range")
+            found = f"entry {wrong[0]} is {values[wrong[0]]}; the graph's times are {target} and cannot represent it"
+            raise InputError(f"{what}: {found} exactly; give a value in this unit and range")
         return np.ascontiguousarray(exact.view(np.int64) if exact.dtype.kind == dates else exact)
 
     def _words_of(self, relation: Relation, times: Any, graph: SampledGraph) -> Array | None:
@@ -85,10 +85,10 @@ def both_ways(relations: Sequence[Relation], hops: Sequence[Mapping[Relation, Ed
     """Return edges and their mirrors by relation as PyG's ``to_bidirectional``: each pair once, by destination, source.
 
     Edges are sources, destinations and positions or ``None``. With one relation within one type, the position of a
-    pair is that of its first own edge, else of its first mirrored one. With several, positions are ``None``, and a
-    relation is joined with the mirrored edges of its reverse: ``rev_`` and its name, which becomes its mirror; without
-    one itself, if it is within a type, else the only relation of the opposite types; else, and if its own name begins
-    with ``rev_``, it stays as it is. Cost: a sort of the edges.
+    pair is the position of its first own edge, else of its first mirrored one. With several, positions are ``None``,
+    and a relation is joined with the mirrored edges of its reverse: ``rev_`` and its name, which becomes its mirror;
+    without one itself, if it is within a type, else the only relation of the opposite types; else, and if its own name
+    begins with ``rev_``, it stays as it is. Cost: a sort of the edges.
     """
     drawn = {r: tuple(_concatenated([hop[r][i] for hop in hops]) for i in range(3)) for r in relations}
     if len(relations) == 1 and relations[0][0] == relations[0][2]:
@@ -106,8 +106,8 @@ def both_ways(relations: Sequence[Relation], hops: Sequence[Mapping[Relation, Ed
             continue
         if reverse not in drawn and src_type != dst_type and len(opposite) != 1:
             warnings.warn(
-                f"subgraph_type='bidirectional': {relation_key(relation)} stays as drawn, because {len(opposite)} "
-                f"relations lead back; call the reverse one rev_{name}", stacklevel=2,
+                f"subgraph_type='bidirectional': {relation_key(relation)} is not mirrored, because "
+                f"{len(opposite)} relations lead back; name the reverse relation rev_{name}", stacklevel=2,
             )  # fmt: skip
             continue
         back = reverse if reverse in drawn else relation if src_type == dst_type else opposite[0]

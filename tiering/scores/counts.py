@@ -54,7 +54,7 @@ def join_columns(
 
 @dataclass(frozen=True)
 class AccessSums:
-    """Sums over epochs of the counts of one epoch and, if asked for, of their squares."""
+    """Sums over epochs of the counts of one epoch and, if requested, of their squares."""
 
     total: AccessCounts
     squares: AccessCounts | None
@@ -67,7 +67,7 @@ class AccessSums:
 
 @dataclass(frozen=True)
 class TaskCounts:
-    """Epochs counted by tasks of the step ``sum``: partition 0 has sums, 1 sums of squares, if asked for."""
+    """Epochs counted by tasks of the step ``sum``: partition 0 has sums, 1 sums of squares, if requested."""
 
     ranges: Sequence[Range]  # range of each task; columns are those of features, then those of adjacency lists
     records: Sequence[TaskRecord]
@@ -79,7 +79,7 @@ def reached(request: ScoreRequest, accesses: int) -> dict[str, Any]:
 
 
 def count_arrays(counts: AccessCounts) -> Iterator[Int64Array]:
-    """Yield the counts of features, then those of adjacency lists."""
+    """Yield the counts of features, then the counts of adjacency lists."""
     yield from counts.features.values()
     yield from counts.adjacency.values()
 

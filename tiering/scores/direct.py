@@ -106,22 +106,22 @@ def count_lists(context: TaskContext) -> None:
 
 
 def read_user_scores(graph: SizedGraph, values: UserValues) -> tuple[dict[str, UserArray], list[str]]:
-    """Return arrays of scores by node type, lengths checked, and notes; types without features may be left out."""
+    """Return arrays of scores by node type, lengths checked, and notes; types without features may be omitted."""
     arrays = read_user_arrays(graph, values, "one score per node", OPTION, "iuf")
     for node_type, array in arrays.items():
         if array.values.size != graph.num_nodes(node_type):
             raise InputError(
-                f"{array.where}: expected {graph.num_nodes(node_type)} scores, one for each node of type "
-                f"{node_type!r} in original ids, found {array.values.size}; compute them for this graph"
+                f"{array.where}: expected {graph.num_nodes(node_type)} scores, one per node of type {node_type!r} "
+                f"in original ids, found {array.values.size}; compute them for this graph"
             )
     missing = [node_type for node_type in featured_types(graph) if node_type not in arrays]
     if missing:
         raise InputError(
-            f"{OPTION}: expected scores of every node type with features, found none of {', '.join(missing)}; give "
+            f"{OPTION}: scores of node types with features are missing: {', '.join(missing)}; give "
             f"{' '.join(f'{OPTION} {node_type}=FILE' for node_type in missing)}"
         )
     others = [node_type for node_type in graph.node_types if node_type not in arrays]
-    notes = [f"no scores were given of {', '.join(others)}, without features: all 0"] if others else []
+    notes = [f"scores of {', '.join(others)} are all 0: no features, and none were given"] if others else []
     return {node_type: arrays[node_type] for node_type in graph.node_types if node_type in arrays}, notes
 
 

@@ -1,9 +1,9 @@
 """Accesses counted in sampled epochs, hop by hop, where the adjacency does not fit a task: each has a range of lists.
 
-A random number is a function of (seed, epoch, batch, hop, relation, node): where each node draws from its own list, who
-draws does not matter, and the counts are those of one process. A pair is a node of a batch in one number: the batch,
+A random number is a function of (seed, epoch, batch, hop, relation, node): where each node samples from its own list,
+the process does not matter, and counts are as in one process. A pair is a node of a batch in one number: the batch,
 counted in its wave, above `_NODE_BITS` bits of the node, counted in its range. A wave of batches fills half of a task's
-memory: for a batch 128 bytes for each node that it may find, and 48 for each edge that it may draw.
+memory: for a batch 128 bytes for each node that it may find, and 48 for each edge that it may sample.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tiering.text.units import format_bytes
 
 _HERE = "tiering.scores.hops"
 _RULES = {"uniform": "uniform", "full": "uniform", "replacement": "replacement", "weighted": "weighted"}
-"""Samplers that let each node draw from its own list, and their rules."""
+"""Samplers that let each node sample from its own list, and their rules."""
 _NODE_BITS = 40
 _NODE_BYTES = 32  # memory of a task for each node of its range: its count, then ids and counts as they are written
 _LIST_BYTES = 24  # memory of a task for each list of its range
@@ -54,14 +54,14 @@ def hop_synchronous(graph: Graph, request: ScoreRequest, memory: int, grid: Grid
         sampler = "batches of subgraphs"
     if sampler not in _RULES:
         note(
-            f"note: each task reads the whole adjacency and takes up to {format_bytes(memory)}, more than its "
-            f"{format_bytes(grid.task_memory)}: {sampler} cannot be sampled by ranges of lists"
+            f"note: each task reads the whole adjacency and needs up to {format_bytes(memory)}, more than its "
+            f"{format_bytes(grid.task_memory)}: {sampler} cannot sample ranges of lists"
         )
     return sampler in _RULES
 
 
 def _relations(graph: Graph, request: ScoreRequest) -> list[dict[str, Any]]:
-    """Return the relations as tasks see them; `InputError` if a relation lacks weights that are asked for."""
+    """Return the relations as tasks see them; `InputError` if weights are requested that a relation does not have."""
     types, relations = list(graph.node_types), []
     for relation in graph.relations:
         width = id_bytes(graph.num_nodes(relation[0]))
@@ -85,7 +85,7 @@ def _check_weights(graph: Graph) -> None:
         if edges and not any((weights[at : at + _CHUNK] > 0).any() for at in range(0, edges, _CHUNK)):
             raise InputError(
                 f"{graph.path}: weights of relation {relation_key(relation)}: all {edges} are 0, so no edge can be "
-                "drawn; correct the weights and import again, or use another sampler"
+                "sampled; correct the weights and import again, or use another sampler"
             )
 
 
@@ -265,7 +265,7 @@ def _distinct(pairs: Int64Array) -> Int64Array:
 
 
 def _incoming(context: TaskContext, epoch: int, task: int, wave: int) -> Iterator[Int64Array]:
-    """Yield the pairs of a range that a wave has drawn, or its seeds."""
+    """Yield the pairs of a range that a wave has sampled, or its seeds."""
     params = context.params
     nodes, lists = params["nodes"], params["lists"]
     if "hop" not in params:

@@ -11,9 +11,9 @@ HELP = {
     "random": "a baseline.",
     "degree": "out-degree.",
     "rpr": "reverse PageRank.",
-    "wrpr": "reverse PageRank weighted to the training nodes.",
-    "presample": "count some sampled epochs.",
-    "vip": "expected reads from fanouts and degrees.",
+    "wrpr": "reverse PageRank weighted toward the training nodes.",
+    "presample": "reads counted in sampled epochs.",
+    "vip": "expected reads, from fanouts and degrees.",
     "hybrid": "presample corrected by vip.",
 }
 """Methods by name, the cheapest first, as the command line describes them."""
@@ -21,22 +21,22 @@ AUTO = "auto"  # method that stands for the best one for what is known
 AUTO_HELP = "hybrid if --fanouts is given, else wrpr if there are training nodes, else rpr."
 SAMPLING = tuple(options_of(SamplingOptions))
 """Options that say how training samples: the fields of `tiering.sampling.SamplingOptions`."""
-_RANK, _COUNT = "Reverse PageRank: rpr, wrpr", "Counted epochs: presample, hybrid"
+_RANK, _COUNT = "Reverse PageRank: rpr, wrpr", "Sampled epochs: presample, hybrid"
 
 
 @dataclass(frozen=True)
 class ScoreOptions:
-    """Options of the score methods, in addition to those of `SAMPLING`."""
+    """Options of the score methods, in addition to `SAMPLING`."""
 
     epochs: int = option(
-        2, "Epochs to sample.", "K", panel=_COUNT, parse=whole(1, 10_000, "a whole number from 1 to 10000")
+        2, "Number of epochs to sample.", "K", panel=_COUNT, parse=whole(1, 10_000, "a whole number from 1 to 10000")
     )
     first_epoch: int = option(
-        0, "Number of the first epoch; with the seed of a run, that run's own.", "N", panel=_COUNT,
+        0, "Number of the first epoch. With a training run's seed, epochs are its own.", "N", panel=_COUNT,
         parse=whole(0, 2**63 - 1, "a whole number, 0 or more"),
     )  # fmt: skip
     prior_weight: float | None = option(
-        None, "hybrid: epochs that the prior counts for. Default: estimated from the counts.", "A", panel=_COUNT,
+        None, "hybrid: weight of the prior, in epochs. Default: estimated from the counts.", "A", panel=_COUNT,
         parse=number(lambda v: v >= 0, "a number, 0 or more", none=True),
     )  # fmt: skip
     damping: float = option(
@@ -47,11 +47,11 @@ class ScoreOptions:
         5, "Passes of wrpr over the edges.", "N", panel=_RANK, parse=whole(1, 10_000, "a whole number from 1 to 10000")
     )
     teleport: str = option(
-        "uniform", "Where walks restart: all nodes or training nodes.", "uniform|train", panel=_RANK,
+        "uniform", "Nodes where walks restart: all nodes, or training nodes.", "uniform|train", panel=_RANK,
         parse=choice("uniform", "train"),
     )  # fmt: skip
     tolerance: float = option(
-        1e-9, "rpr stops when the sum of absolute changes falls below it; scores start with the sum 1.", "T",
+        1e-9, "rpr stops when the sum of absolute changes falls below it. Scores sum to 1 at the start.", "T",
         panel=_RANK, parse=number(lambda v: 0 < v < 1, "a number between 0 and 1"),
     )  # fmt: skip
 

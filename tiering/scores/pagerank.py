@@ -126,7 +126,7 @@ def start(context: TaskContext) -> None:
 
 
 def sweep(context: TaskContext) -> dict[str, list[float]]:
-    """Write the scores of a range of nodes after a sweep; as facts, by how much those of each bin changed."""
+    """Write the scores of a range of nodes after a sweep; as facts, by how much the scores of each bin changed."""
     params, (value, rest) = context.params, context.params["restart"]
     scores = context.read(params["before"], context.index)["score"].copy()
     shift = params["shifts"][params["nodes"][context.index][0]]

@@ -97,7 +97,7 @@ class ScorePlan:
             )  # fmt: skip
         held, notes = base_memory(request.budget), tuple(self.notes)
         if self.name == "rpr":
-            notes += (f"at most {need.sweeps} sweeps, fewer where scores stand still before",)
+            notes += (f"at most {need.sweeps} sweeps; fewer if the scores converge earlier",)
         return StageEstimate("score", out, steps, {out: columns}, held=held, notes=notes, threads=request.threads)
 
     def _counted(self, graph: SizedGraph) -> int:
@@ -140,7 +140,7 @@ def plan_score(
     own, notes = ({}, []) if scores is None else read_user_scores(graph, scores)
     if own:
         if method != AUTO:
-            raise InputError(f"method: expected none with scores of your own (--from), found {method!r}; leave one out")
+            raise InputError(f"method: {method!r} has no effect with your own scores (--from); omit one of the two")
         name = GIVEN
     elif method == AUTO and "fanouts" in keywords:
         name, reason = "hybrid", "fanouts are given"
@@ -215,7 +215,7 @@ def _train_digest(train: TrainSet, *, ordered: bool) -> str:
 def _sampling(graph: SizedGraph, name: str, method: Method, keywords: Mapping[str, Any], seed: int) -> SamplingOptions:
     """Return how training samples, fanouts in one form for the record: numbers, or mappings from full relation keys."""
     if "fanouts" not in keywords:
-        raise InputError(f"fanouts: {name} needs those that training will use; give them with --fanouts 10,10,10")
+        raise InputError(f"fanouts: {name} needs the fanouts of training; give them with --fanouts 10,10,10")
     keys = [relation_key(relation) for relation in graph.relations]
     fanouts = [
         numbers[0] if len(set(numbers)) == 1 and numbers[0] != 0 else dict(zip(keys, numbers, strict=True))
@@ -226,8 +226,8 @@ def _sampling(graph: SizedGraph, name: str, method: Method, keywords: Mapping[st
         make_sampler(graph, options)  # costs nothing, and refuses fanouts that are not -1, metapaths that lead nowhere
     if options.sampler not in method.samplers:
         raise InputError(
-            f"sampler: {name} has no formula for {options.sampler}, only for {', '.join(method.samplers)}; "
-            "score with presample or hybrid"
+            f"sampler: {name} supports only {', '.join(method.samplers)}, found {options.sampler}; score with "
+            "presample or hybrid"
         )
     return options
 
@@ -238,10 +238,10 @@ def _notes(name: str, reason: str, unused: Sequence[str], sampling: SamplingOpti
         users = ", ".join(name for name, method in METHODS.items() if option in method.options)
         notes.append(f"{option.replace('_', ' ')} has no effect on {name}" + (f", only on {users}" if users else ""))
     if sampling is not None and sampling.sampler == "weighted" and name == "vip":
-        notes.append("vip knows no edge weights: it takes all neighbors for equally likely")
+        notes.append("vip ignores edge weights: it assumes that all neighbors are equally likely")
     if sampling is not None and sampling.time and name in ("vip", "hybrid"):
         prior = "its prior ignores" if name == "hybrid" else "vip ignores"
-        notes.append(f"{prior} time: it takes neighbors of any time for equally likely")
+        notes.append(f"{prior} time: it assumes that neighbors of any time are equally likely")
     return notes
 
 
@@ -287,7 +287,7 @@ def _write_columns(writer: ArtifactWriter, graph: Graph, plan: ScorePlan, carrie
     except StorageError as error:
         if error.errno != errno.ENOSPC or not plan.in_process:
             raise
-        text = f"{error.strerror}; make room, or give more memory, so that less goes to disk"
+        text = f"{error.strerror}; free disk space, or give more memory, so that less is written to disk"
         raise StorageError(errno.ENOSPC, text) from error
     for name, values in columns.files().items():
         writer.put(name, values)
@@ -307,7 +307,7 @@ def adjacency_bytes(graph: Graph, scores: Scores, relation: Relation | str | Non
     if graph.order is not None:
         reads = take_by_rank(reads, graph, resolved[2])
     elif scores.graph_digest != graph.digest:
-        raise InputError(f"{scores.path}: computed on another graph than {graph.path}; score this one")
+        raise InputError(f"{scores.path}: computed on another graph than {graph.path}; score this graph")
     indptr, indices = graph.csc(resolved)
     sampling, key = scores.manifest.provenance["options"]["sampling"], relation_key(resolved)
     fanouts = [hop if isinstance(hop, int) else hop[key] for hop in sampling["fanouts"]]

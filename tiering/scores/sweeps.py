@@ -60,7 +60,7 @@ def past_the_cache(nbytes: int, budget: Budget, need: MemoryNeed) -> bool:
 
 
 def _sizes(graph: SizedGraph, *, sampled: bool) -> list[tuple[int, int, int, Int64Array]]:
-    """Return for each relation: nodes of both types, edges, and a sample of the in-degrees if it is asked for."""
+    """Return for each relation: nodes of both types, edges, and a sample of the in-degrees if it is requested."""
     none = np.empty(0, np.int64)
     return [
         (graph.num_nodes(r[0]), graph.num_nodes(r[2]), graph.num_edges(r), _degrees(graph, r) if sampled else none)

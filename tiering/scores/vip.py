@@ -1,7 +1,7 @@
 """Vertex inclusion probability: expected accesses per epoch, from fanouts and degrees alone.
 
 After SALIENT++ (Kaler et al., MLSys'23), sharpened: exact wherever the paths that lead to a node do not share edges (on
-in-trees), for both frontier rules, because it follows which slots of a neighbor list have been drawn by hop h instead
+in-trees), for both frontier rules, because it follows which slots of a neighbor list have been sampled by hop h instead
 of treating the hops as independent. `tiering.native.inclusion_probability` has the recursion.
 """
 

@@ -38,7 +38,7 @@ def check_names(*values: Any) -> None:
         if isinstance(value, (list, tuple, Mapping)):
             check_names(*value, *(value.values() if isinstance(value, Mapping) else ()))
         elif isinstance(value, (str, os.PathLike)) and not nameable(value):
-            raise InputError(f"expected text that a file name can hold, found {quoted(os.fspath(value))}")
+            raise InputError(f"expected text that can be part of a file name, found {quoted(os.fspath(value))}")
 
 
 def require_local(what: str = "a local path", /, **values: Any) -> None:

@@ -39,7 +39,7 @@ def option(default: Any, text: str, metavar: str | None = None, **more: Any) -> 
 
 @cache
 def options_of(table: type) -> dict[str, Option]:
-    """Return the options of a dataclass by name; fields without one are left out."""
+    """Return the options of a dataclass by name; fields without one are omitted."""
     return {entry.name: entry.metadata[_KEY] for entry in fields(table) if _KEY in entry.metadata}
 
 

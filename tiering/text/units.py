@@ -53,7 +53,7 @@ def parse_size(text: str | int, what: str = "size") -> Size:
     if match := _PERCENT.match(text):
         share = float(match.group(1)) / 100
         if share > 1:
-            raise InputError(f"{what}: expected a share between 0% and 100%, found {text!r}")
+            raise InputError(f"{what}: expected a fraction between 0% and 100%, found {text!r}")
         return Size(text.strip(), fraction=share)
     match = _SIZE.match(text)
     if not match or match.group(2).lower() not in _FACTORS:
@@ -152,7 +152,7 @@ def _hop(hop: Any, what: str) -> int | dict[str, int]:
     if not isinstance(hop, Mapping):
         return _fanout(hop, what, 1)
     if not hop:
-        raise InputError(f"{what}: a hop has no relations; expected such as cites=10,writes=5")
+        raise InputError(f"{what}: a hop has no relations; give numbers by relation, such as cites=10,writes=5")
     named = {":".join(r) if isinstance(r, tuple) else str(r): n for r, n in hop.items()}
     return {name: _fanout(number, f"{what} of {name}", 0) for name, number in named.items()}
 
@@ -174,7 +174,7 @@ def _hops_of_relations(fanouts: Mapping[Any, Any], what: str) -> list[dict[Any, 
     hops = {len(numbers) for numbers in fanouts.values()}
     if len(hops) != 1 or hops == {0}:
         counts = ", ".join(f"{relation} {len(numbers)}" for relation, numbers in fanouts.items())
-        problem = "the number of hops must be the same across all relations"
+        problem = "all relations need the same number of hops"
         raise InputError(f"{what}: {problem}, found {counts or 'no relation'}")
     return [{relation: numbers[hop] for relation, numbers in fanouts.items()} for hop in range(*hops)]
 
@@ -190,7 +190,7 @@ def _fanout(value: Any, what: str, least: int) -> int:
         ) from None
     if number != -1 and not least <= number < 2**31:
         raise InputError(
-            f"{what}: each entry is at least {least}, or -1 for all neighbors, and below 2^31; found {quoted(number)}"
+            f"{what}: entries must be at least {least} and below 2^31, or -1 for all neighbors; found {quoted(number)}"
         )
     return number
 

@@ -99,16 +99,16 @@ def test_each_page_is_read_once(gpu, make):
 
 def test_drives_that_hold_something_else_are_refused(make):
     layout, _, paths = make()
-    with pytest.raises(FormatError, match=rf"{paths[1]}: expected stripe file 0 of .*: it holds stripe file 1"):
+    with pytest.raises(FormatError, match=rf"{paths[1]}: expected stripe file 0 of .*: it contains stripe file 1"):
         layout.features(device="cuda", engine="bam", drives=paths[::-1])
-    with pytest.raises(InputError, match=r"drives: expected 2, one for each stripe file of .*, found 1"):
+    with pytest.raises(InputError, match=r"drives: expected 2, one per stripe file of .*, found 1"):
         layout.features(device="cuda", engine="bam", drives=paths[:1])
     with Path(paths[0]).open("r+b") as file:
         file.seek(-1, os.SEEK_END)
         last = file.read(1)[0]
         file.seek(-1, os.SEEK_END)
         file.write(bytes([last ^ 1]))
-    with pytest.raises(FormatError, match=r"its page \d+ \(from byte \d+ on\) is not what the layout's checksum says"):
+    with pytest.raises(FormatError, match=r"its page \d+ \(from byte \d+ on\) does not match the layout's checksum"):
         layout.features(device="cuda", engine="bam", drives=paths)
     os.truncate(paths[0], 4096)
     with pytest.raises(CapabilityError, match="expected space for"):
@@ -144,11 +144,11 @@ def test_failures_are_errors(gpu, make, monkeypatch):
 
 def test_options_go_together(make):
     layout, _, paths = make()
-    with pytest.raises(InputError, match="drives: expected with engine='bam', and only there"):
+    with pytest.raises(InputError, match="drives: needs engine='bam', and engine='bam' needs drives"):
         layout.features(device="cuda", engine="bam")
-    with pytest.raises(InputError, match="drives: expected with engine='bam'"):
+    with pytest.raises(InputError, match="drives: needs engine='bam'"):
         layout.features(device="cuda", drives=paths)
-    with pytest.raises(CapabilityError, match="engine='bam': a GPU reads the drives by itself; give device='cuda'"):
+    with pytest.raises(CapabilityError, match="engine='bam': a GPU reads the drives; give device='cuda'"):
         layout.features(engine="bam", drives=paths)
     with (
         layout.features(device="cuda", engine="bam", drives=paths),

@@ -186,17 +186,17 @@ def test_a_chain_does_not_measure_twice(gpu, clock, tmp_path, monkeypatch):
 
 def test_what_is_refused(chain, tmp_path, monkeypatch):
     reordered, scores = chain
-    with pytest.raises(InputError, match=r"fit: matters only where .*give adjacency_cache=\"auto\" too"):
+    with pytest.raises(InputError, match=r"fit: has an effect only with .*give adjacency_cache=\"auto\" too"):
         LayoutOptions(gpu="1GiB", fit="auto")
     (tmp_path / "costs.json").write_text("{}")
-    with pytest.raises(InputError, match="fit: measures the costs that `access_costs` gives; leave one"):
+    with pytest.raises(InputError, match="fit: measures the costs that `access_costs` gives; omit one"):
         LayoutOptions(gpu="1GiB", adjacency_cache="auto", fit="auto", access_costs=tmp_path / "costs.json")
     options = LayoutOptions(gpu="8KiB", adjacency_cache="auto", fit="auto")
     with pytest.raises(InputError, match="fit: needs the scores"):
         pipeline.layout(reordered, tmp_path / "out", options)
     monkeypatch.setattr(cuda, "_found", None)
     monkeypatch.setattr(cuda, "_missing", "No module named 'tiering._cuda'")
-    with pytest.raises(CapabilityError, match=r"fit: there must be a GPU .*no CUDA part.*; leave `fit` out"):
+    with pytest.raises(CapabilityError, match=r"fit: a GPU is needed .*no CUDA part.*; omit `fit`"):
         pipeline.layout(reordered, tmp_path / "out", options, scores=scores)
     assert not (tmp_path / "out").exists()
 
@@ -221,8 +221,10 @@ def test_other_samplers_and_links_as_fast_as_memory(gpu, graph, chain, clock, tm
     walks = pipeline.score_graph(graph, tmp_path / "w", "presample", fanouts=[2], sampler="pinsage", num_walks=2)
     by_walks = pipeline.reorder_graph(graph, walks, tmp_path / "by-walks")
     options = LayoutOptions(gpu="8KiB", adjacency_cache="auto", fit="auto")
-    with pytest.raises(InputError, match="fit: counts the lists that neighbor sampling reads, not those of 'pinsage'"):
+    with pytest.raises(InputError, match="fit: supports neighbor sampling only, not 'pinsage'"):
         pipeline.layout(by_walks, tmp_path / "out", options, scores=walks)
     monkeypatch.setattr(fit, "time_trial", lambda trial: 1.0 - trial.missed)
-    with pytest.raises(InputError, match=r"no access was slower from host memory .* leave `adjacency_cache` and `fit`"):
+    with pytest.raises(
+        InputError, match=r"host memory was as fast as the GPU's own memory, .* omit `adjacency_cache` and `fit`"
+    ):
         pipeline.layout(reordered, tmp_path / "out", options, scores=scores)

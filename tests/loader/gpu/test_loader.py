@@ -84,9 +84,9 @@ def test_too_little_memory_for_a_batch(gpu, kit, build):
 
 @pytest.mark.parametrize(("options", "error", "words"), [
     ({"sample_on": "tpu"}, InputError, "sample_on: expected auto, cpu or gpu"),
-    ({"sample_on": "gpu", "device": "cpu"}, CapabilityError, "not with device='cpu'"),
-    ({"sample_on": "gpu", "sampler": "pinsage"}, CapabilityError, "'pinsage' runs on the host; use"),
-    ({"sample_on": "gpu", "sampler": "ladies"}, CapabilityError, "'ladies' runs on the host; use"),
+    ({"sample_on": "gpu", "device": "cpu"}, CapabilityError, "not supported with device='cpu'"),
+    ({"sample_on": "gpu", "sampler": "pinsage"}, CapabilityError, "'pinsage' runs only on the host; use"),
+    ({"sample_on": "gpu", "sampler": "ladies"}, CapabilityError, "'ladies' runs only on the host; use"),
     ({"device": "tpu"}, InputError, "device: expected cpu, cuda or cuda:N"),
     ({"peers": "some"}, InputError, "peers: expected auto, off, a process group or a PeerGroup"),
 ])  # fmt: skip
@@ -104,7 +104,7 @@ def test_an_option_that_there_is_not(kit, build):
         layout.features(workers=2)
 
 
-FORKED = "a GPU cannot be used in a forked child of the process that opened it; start the process by spawn"
+FORKED = "a forked child cannot use a GPU that its parent opened; start the process by spawn"
 
 
 @pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
@@ -126,7 +126,7 @@ def test_a_forked_child(gpu, kit, build):
 
 def test_pickled(gpu, kit, build):
     layout = build(kit.small_graph())
-    with layout.features(device="cuda") as features, pytest.raises(CapabilityError, match="GpuFeatures lie in the"):
+    with layout.features(device="cuda") as features, pytest.raises(CapabilityError, match="GpuFeatures belong to the"):
         pickle.dumps(features)
     with pytest.raises(CapabilityError, match="a loader whose batches arrive on a GPU cannot be pickled"):
         pickle.dumps(layout.loader(fanouts=(2,), device="cuda"))

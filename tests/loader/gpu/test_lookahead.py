@@ -332,7 +332,7 @@ def test_batches_that_the_gpu_has_no_room_to_keep_are_sampled_again(layout, opti
 def test_memory_that_cannot_be_locked_is_refused(gpu, layout, options):
     loader = tight_loader(layout, 30, device="cuda", **options)
     gpu.set_registrable(4096)
-    message = r"buffer for rows of the ssd tier: page-locking host memory.*lock less: .*loader less `memory`"
+    message = r"buffer for rows of the ssd tier: page-locking host memory.*lock less memory: .*loader less `memory`"
     with pytest.raises(BudgetError, match=message):
         list(loader.epoch(0))
     gpu.set_registrable(1 << 40)

@@ -56,7 +56,7 @@ def test_memory_that_cannot_be_shared_is_said_once(monkeypatch, caplog):
         memory = Unshared()
         assert share_memory(group, group.numbered("rows"), memory, None, "papers") == [memory]
     said = [record.message for record in caplog.records if record.levelname == "WARNING"]
-    consequence = "other processes read from host memory what this one has on its GPU"
+    consequence = "other processes read this process's part from host memory"
     assert said == [f"papers: operation not supported; {consequence}"]
 
 
@@ -117,7 +117,7 @@ def test_a_store_that_is_gone():
         def set(self, key, value):
             raise RuntimeError("Broken pipe")
 
-    with pytest.raises(DeviceError, match="the store in which processes meet does not answer: Broken pipe"):
+    with pytest.raises(DeviceError, match="the store through which processes connect does not answer: Broken pipe"):
         PeerGroup(0, 2, Gone())
 
 
@@ -140,7 +140,7 @@ def test_processes_of_other_machines_are_no_peers():
 
 def test_wrong_number_of_processes(gpu, kit, build):
     layout, _ = peer_layout(kit, build, 3)
-    with pytest.raises(InputError, match=r"made for 3 GPUs, and 1 processes share it; .*peer=\"1xSIZE"):
+    with pytest.raises(InputError, match=r"the peer tier is for 3 GPUs, but 1 processes share it; .*peer=\"1xSIZE"):
         layout.features(device="cuda", peers=PeerGroup(0, 1, HashStore()))
 
 

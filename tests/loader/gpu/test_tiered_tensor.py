@@ -170,12 +170,12 @@ def test_too_little_memory_leaves_nothing(gpu):
 @pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
 def test_other_processes(gpu):
     tiered = tiering.tiered(torch.zeros(100, 4), gpu="20%", device="cuda")
-    with pytest.raises(CapabilityError, match="lies in the memory of one process and cannot be pickled"):
+    with pytest.raises(CapabilityError, match="belongs to the memory of one process and cannot be pickled"):
         pickle.dumps(tiered)
 
     def use() -> bool:
         for call in (lambda: tiered[[1]], tiered.close):
-            with pytest.raises(CapabilityError, match="a GPU cannot be used in a forked child"):
+            with pytest.raises(CapabilityError, match="a forked child cannot use a GPU"):
                 call()
         return True
 

@@ -124,7 +124,7 @@ def test_what_is_refused(kit, build, opened, tmp_path):
     own = nn.GraphConv(12, 5).eval()
     with pytest.raises(InputError, match=r"^layer 0: own \(GraphConv\) takes out-degrees from the block"):
         opened.inference([lambda block, x: own(block, x)], tmp_path / "e")
-    with pytest.raises(InputError, match="EdgeGATConv needs edge_feat, and the layout has no edge data 'feat'"):
+    with pytest.raises(InputError, match="EdgeGATConv needs edge_feat, but the layout has no edge data 'feat'"):
         build(odd_graph(kit, 300)).dgl_inference([nn.EdgeGATConv(12, 3, 5, 2).eval()], tmp_path / "e")
 
 

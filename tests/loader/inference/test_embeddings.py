@@ -96,20 +96,20 @@ WRONG = {
         lambda block, x: x[: block.num_dst, :0],
         r"^layer 0, .*with at least 1 column, found float32 \(\d+, 0\)",
     ),
-    "nothing": (lambda block, x: None, "returned rows of no node type"),
+    "nothing": (lambda block, x: None, "returned no rows of the node types"),
     "another width": (
         lambda block, x: x[: block.num_dst, : 12 - int(block.nodes["node"][0] > 9)],
         "expected 12 x float32 as",
     ),
     "another dtype": (
         lambda block, x: x[: block.num_dst].double() if block.nodes["node"][0] > 9 else x[: block.num_dst],
-        "expected 12 x float32 as of the first block, found 12 x float64",
+        "expected 12 x float32 as in the first block, found 12 x float64",
     ),
     "NaN": (
         lambda block, x: torch.where(
             block.nodes["node"][: block.num_dst, None] % 100 == 77, torch.nan, x[: block.num_dst]
         ),
-        r"1 rows of a block have NaN, first that of node 77 \(rank\)",
+        r"1 rows of a block have NaN, the first: node 77 \(rank\)",
     ),
     "an error": (lambda block, x: x[0] / block.missing, "the function failed: AttributeError"),
 }
@@ -147,7 +147,7 @@ def test_what_is_refused_before_it_begins(kit, build, tmp_path):
             layout.inference([layer], tmp_path / "e", **options)
     for layers, words in (
         ([], "layers: expected at least one function"),
-        (layer, r"layers: expected a list with a function for each layer, found function; write \[function\]"),
+        (layer, r"layers: expected a list with one function per layer, found function; write \[function\]"),
         (Layer(layer), "found Layer; write"),
         ([layer, 3], "found 3"),
     ):
@@ -155,7 +155,7 @@ def test_what_is_refused_before_it_begins(kit, build, tmp_path):
             layout.inference(layers, tmp_path / "e")
     data = odd_graph(kit)
     data.nodes["node"] = kit.Nodes(900)
-    with pytest.raises(InputError, match="inference begins with features, and the layout has none"):
+    with pytest.raises(InputError, match="inference starts from features, but the layout has none"):
         build(data).inference([layer], tmp_path / "e")
     (tmp_path / "e").mkdir()
     (tmp_path / "e" / "mine").write_text("kept")
@@ -181,7 +181,7 @@ def test_numbers_that_a_table_cannot_hold(kit, build, tmp_path, made, dtype, val
 
         return function
 
-    words = rf"layer 0, 'node': node 377 \(rank\), column 1 is {value:g}, which {dtype} cannot hold; leave dtype out to"
+    words = rf"layer 0, 'node': node 377 \(rank\), column 1 is {value:g}, which {dtype} cannot represent; omit dtype to"
     with pytest.raises(ModelError, match=words.replace("+", r"\+")):
         layout.inference([layer(value)], tmp_path / "e", edges=300, dtype=name)
     for number, held in enumerate((below, torch.inf)):

@@ -221,8 +221,8 @@ def test_a_run_goes_on_with_the_same_functions_only(kit, build, tmp_path, stoppe
     out = tmp_path / "e"
     stopped(layout, layers(2), out)
     message = (
-        f"functions: expected those of the run that left {out} unfinished, found that layer 1 has changed; put the "
-        'functions back, give resume="trust" if both compute the same, or `force=True` to start over'
+        f"functions: the run that left {out} unfinished used other functions: layer 1 has changed; use the same "
+        'functions, give resume="trust" if both compute the same, or `force=True` to start over'
     )
     with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
         layout.inference(layers(3), out, edges=600)
@@ -231,7 +231,7 @@ def test_a_run_goes_on_with_the_same_functions_only(kit, build, tmp_path, stoppe
     opaque = tmp_path / "opaque"
     stopped(layout, layers(2, threading.Lock()), opaque)
     with pytest.raises(
-        InputError, match=r"found that layer 1 refers to held \(_thread.lock\), which cannot be compared"
+        InputError, match=r"other functions: layer 1 refers to held \(_thread.lock\), which cannot be compared"
     ):
         layout.inference(layers(2, threading.Lock()), opaque, edges=600)
     with pytest.raises(InputError, match=r"resume: expected None or 'trust', found True"):

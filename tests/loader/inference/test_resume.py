@@ -112,7 +112,9 @@ def test_interrupts_and_functions_that_fail(whole, tmp_path, strike):
     error = ModelError if strike is fail else KeyboardInterrupt
     with pytest.raises(error, match="layer 1, block of 'node'.*ValueError: no more" if strike is fail else None):
         layout.inference(Counted(model, at, hit).layers, out, edges=300)
-    with pytest.raises(InputError, match=r"^functions: .*e unfinished, found that layer 0 has changed; .*trust"):
+    with pytest.raises(
+        InputError, match=r"^functions: .*e unfinished used other functions: layer 0 has changed; .*trust"
+    ):
         layout.inference(Counted(model).layers, out, edges=300)
     assert finish(whole, out)[0] == 0
 

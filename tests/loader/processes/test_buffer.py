@@ -244,11 +244,11 @@ def test_a_rank_that_does_not_begin_is_named_in_a_warning(start: Any) -> None:
         ranks.ask(0, "epoch", 0)
         warning = ranks.answer(0)
         pid = ranks.processes[1].pid
-        assert f"the other ranks still wait for rank 1 (process {pid}) to begin it" in warning
+        assert f"the other processes still wait for rank 1 (process {pid}) to start it" in warning
         ranks.ask(1, "epoch", 0)
         assert len(ranks.answer(1)) == 15
         while isinstance(share := ranks.answer(0), str):
-            assert "the other ranks still wait" in share
+            assert "the other processes still wait" in share
         assert len(share) == 15
 
 
@@ -258,7 +258,7 @@ def test_other_loaders_and_too_little_memory_are_errors_for_every_rank(start: An
         ranks.ask(1, "open", 60, None, {"seed": 8})
         for rank in range(2):
             kind, message = ranks.answer(rank)
-            assert kind == "InputError" and "sampling: expected all ranks of this machine to make the same" in message
+            assert kind == "InputError" and "sampling: all processes of this machine must make the same" in message
         ranks.all("open", None)
         answers = [ranks.one(0, "epoch", 0)]
         ranks.ask(0, "drop")

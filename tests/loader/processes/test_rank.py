@@ -37,7 +37,7 @@ def test_shares_are_equal_and_cover_the_epoch(
     options: dict[str, Any] = {"seed": 5, "shuffle": shuffle}
     together = {**options, "world_size": world_size, "drop_last": drop_last}
     if drop_last and not rounds:
-        with pytest.raises(InputError, match=f"{total} training nodes make no batch of {size}"):
+        with pytest.raises(InputError, match=f"{total} training nodes do not fill a batch of {size}"):
             batches(train, size, 3, **together)
         return
     alone, plan = batches(train, size, 3, **options), batches(train, size, 3, **together)
@@ -77,7 +77,7 @@ def test_a_world_without_processes() -> None:
 
 
 @pytest.mark.parametrize(("rank", "world_size", "words"), [
-    (1, None, "give both or none, found rank=1, world_size=None"),
+    (1, None, "give both or neither, found rank=1, world_size=None"),
     (2, 2, r"rank: expected a whole number of 0\.\.1, as world_size is 2, found 2"),
     (-1, 2, "found -1"),
     ("0", 2, "rank: expected a whole number of .*, found '0'"),
@@ -90,7 +90,7 @@ def test_ranks_that_there_are_not(rank: Any, world_size: Any, words: str) -> Non
 
 def test_fewer_batches_than_processes(kit: Any, build: Any) -> None:
     layout = build(kit.small_graph())
-    with pytest.raises(InputError, match="make no batch of 128 for each of 400 processes"):
+    with pytest.raises(InputError, match="do not fill a batch of 128 for each of 400 processes"):
         layout.loader(batch_size=128, fanouts=(3,), drop_last=True, rank=0, world_size=400)
     assert len(layout.loader(batch_size=128, fanouts=(3,), rank=399, world_size=400)) == 1
 

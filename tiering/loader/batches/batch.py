@@ -38,9 +38,9 @@ class Block:
     """Weights by relation, float32, shape (edges,): visits of ``pinsage``, importance of ``ladies`` (they sum to 1 per
     destination); empty for samplers without weights."""
     positions: dict[Relation, torch.Tensor] = field(default_factory=dict, repr=False)
-    """Positions by relation, int64, shape (edges,); see `Batch.positions`; empty unless asked for."""
+    """Positions by relation, int64, shape (edges,); see `Batch.positions`; empty unless requested."""
     edge_features: dict[Relation, torch.Tensor] = field(default_factory=dict, repr=False)
-    """Features by relation, shape (edges, dim); see `Batch.edge_features`; empty unless asked for."""
+    """Features by relation, shape (edges, dim); see `Batch.edge_features`; empty unless requested."""
 
     @property
     def num_edges(self) -> int:
@@ -51,7 +51,7 @@ class Block:
         """Return a relation's edges as a ``scipy.sparse.csc_array`` of shape (sources, destinations), in host memory.
 
         Entry (i, j) is the edge from source i to destination j: its weight, by default 1, float32; several edges of
-        two nodes add up. The relation can be left out if the block has one.
+        two nodes add up. The relation can be omitted if the block has one.
         """
         from scipy.sparse import csc_array
 
@@ -98,7 +98,7 @@ class Batch:
     num_nodes: list[dict[str, int]]
     """``num_nodes[h][type]``: nodes known after h hops; hops + 1 entries."""
     hops: list[dict[Relation, torch.Tensor]] = field(repr=False)
-    """``hops[h][relation]``: edges drawn at hop h, int64, shape (2, edges): row 0 sources, row 1 destinations, local
+    """``hops[h][relation]``: edges sampled at hop h, int64, shape (2, edges): row 0 sources, row 1 destinations, local
     ids. Each row is contiguous, the two together need not be."""
     features: dict[str, torch.Tensor] = field(default_factory=dict, repr=False)
     """Features by node type: row i belongs to ``nodes[type][i]``."""
@@ -111,17 +111,17 @@ class Batch:
     are empty for samplers without weights. See `Block.edge_weight`."""
     positions: list[dict[Relation, torch.Tensor]] = field(default_factory=list, repr=False)
     """``positions[h][relation]``: positions of the edges of ``hops[h][relation]`` in the relation's ``indices``, int64,
-    shape (edges,); empty unless asked for (``edge_positions``)."""
+    shape (edges,); empty unless requested (``edge_positions``)."""
     edge_features: list[dict[Relation, torch.Tensor]] = field(default_factory=list, repr=False)
     """``edge_features[h][relation]``: shape (edges, dim), row i belongs to edge i of ``hops[h][relation]``; relations
-    without features are absent; empty unless asked for (``edge_features``)."""
+    without features are absent; empty unless requested (``edge_features``)."""
     input_id: torch.Tensor | None = field(default=None, repr=False)
     """Position of each seed in its split, or in the ids given, int64; in link batches of each link."""
     links: BatchLinks | None = field(default=None, repr=False)
     """The links of a link batch, and negative pairs."""
     batch: dict[str, torch.Tensor] = field(default_factory=dict, repr=False)
     """Instances by node type of a disjoint batch, int64: the number of the seed whose subgraph each node is in, of link
-    batches that of the link; empty for other batches."""
+    batches the link's number; empty for other batches."""
     seed_time: torch.Tensor | None = field(default=None, repr=False)
     """Times of the seeds, with `time`."""
     subgraph_type: str = "directional"
@@ -139,7 +139,7 @@ class Batch:
 
     @property
     def num_edges(self) -> int:
-        """Edges drawn in all hops and relations."""
+        """Edges sampled in all hops and relations."""
         return sum(int(edges.shape[1]) for hop in self.hops for edges in hop.values())
 
     def tensors(self) -> list[torch.Tensor]:
@@ -149,7 +149,7 @@ class Batch:
     def blocks(self) -> list[Block]:
         """Return the edges by layer, input side first: layer l of L reads the features of hop L - l's sources.
 
-        With frontier ``all`` a layer has the edges of one hop, at which every node sampled anew; with ``new``, where a
+        With frontier ``all`` a layer has the edges of one hop, at which every node sampled again; with ``new``, where a
         node samples once, also the edges of the hops nearer to the seeds. Every layer of an ``induced`` or
         ``bidirectional`` batch is the whole batch: there is one block.
         """

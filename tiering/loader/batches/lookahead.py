@@ -185,11 +185,11 @@ def _stop_all() -> None:
 
 
 class Lookahead:
-    """The lookahead of one loader over tables whose ssd tier is read from disk; `buffers`: those of the open layout.
+    """The lookahead of one loader over tables whose ssd tier is read from disk; `buffers`: the open layout's.
 
     The first epoch samples some batches, chooses the window by simulated reading (`tiering.readahead.config`) and makes
-    the buffer; later epochs go on with both. Loaders with the same memory share a buffer; those of a GPU, which goes on
-    reading in no fork, do not share with those of the host.
+    the buffer; later epochs use both. Loaders with the same memory share a buffer; GPU loaders, which do not read
+    in a fork, do not share it with host loaders.
     """
 
     def __init__(
@@ -232,7 +232,7 @@ class Lookahead:
         """Sample and read ahead for `order`, of the `whole` batches of an epoch; ``None`` where another epoch does."""
         machine = self._decision.machine
         if machine is not None and machine.group.pid != os.getpid():
-            warn_once(f"{self._layout.path}: a fork of a rank reads each batch by itself")
+            warn_once(f"{self._layout.path}: a forked process reads each batch by itself")
             yield None
             return
         with self._begin_reading(epoch, order, whole, draw) as (reading, trial):
@@ -327,7 +327,7 @@ class Lookahead:
             self.choice = choose_config(tables, buffer.pools, rows, self.speed, windows, most, scale)
         self.buffer = buffer
         _log.info(
-            "%s: buffer of %s for rows of the ssd tier (%s), %s; disks: %s; %s; estimate: %.4f s of reading a batch",
+            "%s: buffer of %s for rows of the ssd tier (%s), %s; disks: %s; %s; estimate: %.4f s of reading per batch",
             layout.path, format_bytes(buffer.nbytes),
             ", ".join(f"{format_count(slots)} of {row_bytes} bytes" for row_bytes, slots in buffer.pools),
             self.choice, self.speed, self.depth, self.choice.seconds,

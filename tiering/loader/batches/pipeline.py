@@ -18,7 +18,7 @@ Span = tuple[str, float, float]  # a stage, and when it worked on an item
 
 @dataclass
 class StageTimes:
-    """Seconds of a loader's stages, and of its consumer, cut where it asks for a batch and gets one."""
+    """Seconds of a loader's stages, and of its consumer, cut where it requests a batch and gets one."""
 
     batches: int = 0  # batches handed over
     spent: dict[str, float] = field(default_factory=dict)  # wall time by ``training``, ``waiting`` and ``setup``
@@ -147,7 +147,7 @@ def run_stages(
                 times.lap("training")
             del item, ready
             if os.getpid() != process:
-                raise CapabilityError(f"{what}: begun by another process, of which this is a fork; begin it anew")
+                raise CapabilityError(f"{what}: started by another process, of which this is a fork; start it again")
     finally:
         if os.getpid() == process:  # a fork has none of their threads
             for pool in pools:

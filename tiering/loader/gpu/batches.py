@@ -105,8 +105,8 @@ class GpuSampler:
         except ValueError as error:
             self.host.sample(dict(seeds), epoch=epoch, batch=batch)  # says what is wrong, which entry and what it holds
             raise DeviceError(
-                f"{self._path}: the GPU found something unsound ({error}) where the host's copy of the graph is sound; "
-                f"is {self.device.name} damaged, or was its memory overwritten?"
+                f"{self._path}: the GPU found invalid data ({error}), but the host's copy of the graph is valid; is "
+                f"{self.device.name} damaged, or was its memory overwritten?"
             ) from None
         seed_type = next((t for t, ids in seeds.items() if ids.size), self.host.node_types[0])
         return self._write(nodes, edges, Batch(epoch, batch, seed_type, {}, [], [], frontier=self.host.frontier))

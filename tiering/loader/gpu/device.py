@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 _first_process: int | None = None  # the process that opened the first GPU
 _pinning = threading.Lock()
 _ADVICE = (
-    "lock less: give the layout a smaller cpu tier, or the loader less `memory`, or raise the limit of "
-    "locked memory (`ulimit -l`, in containers `docker run --ulimit memlock=-1`)"
+    "lock less memory: give the layout a smaller cpu tier, or the loader less `memory`, or raise the limit "
+    "(`ulimit -l`, in containers `docker run --ulimit memlock=-1`)"
 )
 
 
@@ -33,7 +33,7 @@ def check_process(owner: int | None) -> None:
     """Raise `CapabilityError` in a forked child of the process `owner`, which CUDA does not serve."""
     if owner not in (None, os.getpid()):
         raise CapabilityError(
-            "a GPU cannot be used in a forked child of the process that opened it; start the process by spawn "
+            "a forked child cannot use a GPU that its parent opened; start the process by spawn "
             "(multiprocessing.get_context('spawn')), or use device='cpu' in it"
         )
 
@@ -60,7 +60,7 @@ class Device:
         return int(torch.cuda.current_stream(self.index).cuda_stream)
 
     def stream(self, *, urgent: bool = False) -> torch.cuda.Stream:
-        """Make a stream; `urgent`: its kernels begin before those of others. Torch's live as long as the process."""
+        """Make a stream; `urgent`: its kernels begin before other streams'. Torch's live as long as the process."""
         import torch
 
         return torch.cuda.Stream(self.torch_device, priority=-1 if urgent else 0)  # type: ignore[no-untyped-call]
@@ -116,7 +116,7 @@ class Device:
 
 
 def open_device(index: int) -> Device:
-    """Open GPU number `index`, -1 for torch's current one; `CapabilityError` says what it lacks and what to do."""
+    """Open GPU number `index`, -1 for torch's current one; `CapabilityError` says what is missing and what to do."""
     global _first_process
     check_process(_first_process)
     _first_process = os.getpid()
@@ -126,7 +126,7 @@ def open_device(index: int) -> Device:
 
     if not torch.cuda.is_available():
         raise CapabilityError(
-            f"device='cuda': torch {torch.__version__} cannot use a GPU (a build without CUDA?); install one that can"
+            f"device='cuda': torch {torch.__version__} cannot use a GPU (a build without CUDA?); install another one"
         )
     return Device(torch.cuda.current_device() if index < 0 else index)
 

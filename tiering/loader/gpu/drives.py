@@ -44,8 +44,8 @@ class GpuDrives:
         paths, pairs = reading.drives, _PAIRS if reading.depth == "auto" else -(-int(reading.depth) // _PAIR_READS)
         if len(paths) != layout.num_images:
             raise InputError(
-                f"drives: expected {layout.num_images}, one for each stripe file of {layout.path}, in their order, "
-                f"found {len(paths)}"
+                f"drives: expected {layout.num_images}, one per stripe file of {layout.path}, in their order, found "
+                f"{len(paths)}"
             )
         self._layout, self.device, self._paths = layout, device, tuple(paths)
         self.unit_bytes = layout.unit_bytes
@@ -58,7 +58,7 @@ class GpuDrives:
         self._compare(PageChecks(layout).arrays, reading.verify)
 
     def read(self, shape: Shape, unit_bytes: int, lists: tuple[int, int, int], out: int, stream: int) -> None:
-        """Read rows, listed as of `DriveRows.make_lists`, after what is on a stream, and wait for them."""
+        """Read rows, listed by `DriveRows.make_lists`, after what is on a stream, and wait for them."""
         with self._errors():
             self.drives.read(*lists, out, stream, *shape[1:], unit_bytes)
 
@@ -115,10 +115,10 @@ class GpuDrives:
         place, image = divmod(page, self._layout.num_images)
         others = [k for k, own in enumerate(sums) if k != image and place < own.size and own[place] == found]
         what = (
-            f"it holds stripe file {others[0]}; name the drives in the order of the stripe files"
+            f"it contains stripe file {others[0]}; name the drives in the order of the stripe files"
             if others
-            else f"its page {place} (from byte {place * self._layout.page_bytes} on) is not what the layout's checksum "
-            "says: it is another drive, or that of another layout; copy the stripe file to it again"
+            else f"its page {place} (from byte {place * self._layout.page_bytes} on) does not match the layout's "
+            "checksum: it is another drive, or the drive of another layout; copy the stripe file to it again"
         )
         return FormatError(f"{self._paths[image]}: expected stripe file {image} of {self._layout.path}: {what}")
 
@@ -168,7 +168,7 @@ class DriveRows:
 
 
 class SlotFiller(threading.Thread):
-    """A thread that reads rows from drives into buffer slots in memory of the GPU, as an epoch's plan asks for them."""
+    """A thread that reads rows from drives into buffer slots in memory of the GPU, as an epoch's plan requests them."""
 
     def __init__(self, drives: GpuDrives, buffer: native.RowBuffer, tables: Sequence[tuple[Shape, int, int]]) -> None:
         super().__init__(name="tiering-drives", daemon=True)

@@ -54,7 +54,7 @@ def fit_costs(
     """Return layout options with costs measured on torch's current GPU, in page-locked host memory within `memory`."""
     if scores is None:
         raise InputError(
-            "fit: needs the scores that the graph was ordered by, which say how training samples; give them with "
+            "fit: needs the scores that the graph was ordered by, to know how training samples; give them with "
             "--scores S"
         )
     source = LayoutInput.of(graph, options, scores)  # refuses scores that say nothing about sampling
@@ -72,14 +72,14 @@ def measure_costs(graph: Graph, options: SamplingOptions, row_bytes: int, memory
     except CapabilityError as error:
         reason = str(error).removeprefix("device='cuda': ").removesuffix("; device='cpu' works everywhere")
         raise CapabilityError(
-            f"fit: there must be a GPU to measure on: {reason}; leave --fit out for assumed costs, or give measured "
-            "ones with --access-costs"
+            f"fit: a GPU is needed to measure on: {reason}; omit --fit to use assumed costs, or give measured costs "
+            "with --access-costs"
         ) from None
     sampler = make_sampler(graph, options)
     if not isinstance(sampler, NeighborSampler):
         raise InputError(
-            f"fit: counts the lists that neighbor sampling reads, not those of {options.sampler!r}; leave --fit out "
-            "for assumed costs, or give measured ones with --access-costs"
+            f"fit: supports neighbor sampling only, not {options.sampler!r}; omit --fit to use "
+            "assumed costs, or give measured costs with --access-costs"
         )
     plan, what_rows, trials = plan_batches(graph, options.batch_size), f"rows of {row_bytes} B", {}
     if graph.relations:
@@ -91,8 +91,8 @@ def measure_costs(graph: Graph, options: SamplingOptions, row_bytes: int, memory
     name = cuda.device_info(device.index).name
     if not lists and not rows:
         raise InputError(
-            f"fit: for {graph.path} on {name}, no access was slower from host memory than from the GPU's own; no "
-            "division of its memory would save time: leave --adjacency-cache and --fit out"
+            f"fit: for {graph.path} on {name}, host memory was as fast as the GPU's own memory, so dividing GPU "
+            "memory saves no time: omit --adjacency-cache and --fit"
         )
     costs = AccessCosts(
         feature_base=rows * ASSUMED.feature_base,
@@ -102,15 +102,15 @@ def measure_costs(graph: Graph, options: SamplingOptions, row_bytes: int, memory
         source=f"fitted on {graph.path.name}, {name}",
     )
     note(
-        f"note: access costs {costs.source}; more from host memory: a list {1e9 * costs.list_seconds:.3g} ns, "
-        f"{1e9 * costs.neighbour_seconds:.3g} ns per neighbor, a row {1e9 * costs.feature_base:.3g} ns, "
-        f"{1e9 * 1024 * costs.feature_per_byte:.3g} ns per KiB; left unexplained of the times: "
+        f"note: access costs {costs.source}; additional time from host memory: {1e9 * costs.list_seconds:.3g} ns per "
+        f"list, {1e9 * costs.neighbour_seconds:.3g} ns per neighbor, {1e9 * costs.feature_base:.3g} ns per row, "
+        f"{1e9 * 1024 * costs.feature_per_byte:.3g} ns per KiB; unexplained part of the times: "
         + ", ".join(f"{what} {100 * unexplained:.1f} %" for what, (_, unexplained) in fits.items())
     )
     if doubtful := [what for what, (_, unexplained) in fits.items() if unexplained > DOUBTFUL]:
         note(
             f"note: the times of {' and '.join(doubtful)} hardly depend on what is cached: the GPU or its link was "
-            "busy with other work, or the graph is too small to tell; measure again, or leave --fit out"
+            "busy, or the graph is too small; measure again, or omit --fit"
         )
     return costs
 
@@ -121,7 +121,7 @@ def plan_batches(graph: Graph, batch_size: int) -> EpochPlan:
     if not any(ids.size for ids in seeds.values()):
         seeds = {t: np.arange(graph.num_nodes(t)) for t in {relation[2] for relation in graph.relations}}
     if not any(ids.size for ids in seeds.values()):
-        raise InputError(f"fit: {graph.path} has no nodes to sample batches from; leave --fit out for assumed costs")
+        raise InputError(f"fit: {graph.path} has no nodes to sample batches from; omit --fit to use assumed costs")
     return batches(seeds, batch_size, 0)
 
 

@@ -1,4 +1,4 @@
-"""Memory that a GPU reads, for tables and adjacency lists: its own, that of peers, pinned host memory."""
+"""Memory that a GPU reads, for tables and adjacency lists: its own, its peers', pinned host memory."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def load_tiers(
     tiers = MemoryTiers(f"{layout.path}: {entry.label}", entry, device)
     if entry.rows("peer") and group is not None and group.size != layout.num_peers:
         raise InputError(
-            f"{tiers.name}: the peer tier is made for {layout.num_peers} GPUs, and {group.size} processes share it; "
+            f"{tiers.name}: the peer tier is for {layout.num_peers} GPUs, but {group.size} processes share it; "
             f"start {layout.num_peers}, or make the layout with --peer {group.size}xSIZE"
         )
     if entry.rows("gpu"):
@@ -162,8 +162,8 @@ def fill_memory(device: int, address: int, path: Path, nbytes: int) -> None:
 def share_memory(
     group: PeerGroup, topic: str, own: cuda.DeviceMemory | None, device: Device, what: str
 ) -> list[cuda.DeviceMemory | cuda.PeerMemory | None]:
-    """Exchange this process's share for those of the others, by process; ``None``: empty, or not to be reached."""
-    advice = "; other processes read from host memory what this one has on its GPU"
+    """Exchange this process's share for the others' shares, by process; ``None``: empty, or not to be reached."""
+    advice = "; other processes read this process's part from host memory"
     handle = None if own is None else _or_warn(own.share, what, "", advice)
     handles = group.exchange(topic, (handle or b"").hex())
     shares: list[cuda.DeviceMemory | cuda.PeerMemory | None] = [None] * group.size

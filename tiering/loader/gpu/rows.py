@@ -1,4 +1,4 @@
-"""Rows gathered by a GPU into its memory, whatever they come from, and those of a table of a layout."""
+"""Rows gathered by a GPU into its memory, whatever they come from, and the rows of a layout's table."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ class GpuRows(FeatureRows):
     ) -> torch.Tensor:
         """Return rows of `ids`, in request order, on this table's GPU and the caller's stream.
 
-        As `TieredFeatures.gather`, with its errors and those of a forked child, and of a process that shares the peer
+        As `TieredFeatures.gather`, with its errors, and errors of a forked child, and of a process that shares the peer
         tier and has ended; ids may lie on the GPU, `out` does, `decoded` is ``True``. Without `checked` nobody waits
         for a check: `out` keeps its rows for ids out of range, and nothing outside is read or written.
 
@@ -156,7 +156,7 @@ class GpuRows(FeatureRows):
         import torch
 
         if not decoded:
-            raise CapabilityError(f"{self._what}: decoded=False: stored rows are delivered to device='cpu' only")
+            raise CapabilityError(f"{self._what}: decoded=False: stored rows can be delivered only to device='cpu'")
         dtype: torch.dtype = getattr(torch, self.dtype)
         wanted = self.ids_on_device(ids)
         if out is None:
@@ -225,7 +225,7 @@ class GpuRows(FeatureRows):
                 self._memory.owners = own  # closes what was opened of the others, before they are told
                 if not self._group.leave(self._memory.topic):
                     seconds = f"{self._group.timeout:g} s"
-                    warn_once(f"{self._where}: peers did not close within {seconds}; memory of the GPU stays taken")
+                    warn_once(f"{self._where}: peers did not close within {seconds}; GPU memory stays allocated")
                     _kept.extend(own)
             self._memory.owners = []
 
@@ -311,7 +311,7 @@ class GpuFeatures(GpuRows):
     """Feature rows over the four tiers of a layout, gathered by a GPU; made by `TieredLayout.features`.
 
     Rows of the ssd tier come through pinned buffers, unless pinned memory holds them already: all of them (`preload`),
-    or those of a batch in buffer slots. `group`: the processes that share the peer tier.
+    or a batch's rows in buffer slots. `group`: the processes that share the peer tier.
     """
 
     def __init__(

@@ -17,7 +17,7 @@ _LEAST_EDGES = 1024  # that other nodes get where a block has no more than its f
 def with_other_destinations(block: InferenceBlock, x: Any) -> tuple[InferenceBlock, Any] | None:
     """Return a block of the second half of the destinations with their in-lists, among others; ``None``: has none.
 
-    Sources of their type become destinations, whose in-lists are made of the same edges; other nodes are left out.
+    Sources of their type become destinations, whose in-lists are made of the same edges; other nodes are omitted.
     There are about as many edges as before, and no row that was not there.
     """
     import torch
@@ -70,7 +70,7 @@ def refuse_changed(rows: Any, again: torch.Tensor | None, number: int, block: In
         return
     what = f"changes by {change[worst]:.3g}, its largest value is {sizes[worst]:.3g}"
     raise ModelError(
-        f"layer {number}, {block.node_type!r}: rows depend on which other nodes are in the block: that of node "
+        f"layer {number}, {block.node_type!r}: rows depend on other nodes in the block: the row of node "
         f"{int(block.nodes[block.node_type][first + worst])} (rank) {what}. Likely causes are degrees of sources, a "
         "norm or attention over all rows, and random numbers. Compute each row from its own in-edges, and take "
         "weights by degrees of the whole graph from edge data (`block.edge_weight`)"

@@ -136,7 +136,7 @@ class InferenceBlock:
     nodes: Mapping[str, torch.Tensor]
     """Ranks of the sources by type, int64; the destinations come first."""
     edges: Mapping[Relation, torch.Tensor]
-    """By relation, int64, shape (2, edges): positions of sources above those of destinations."""
+    """By relation, int64, shape (2, edges): positions of sources above positions of destinations."""
     num_dst: int
     """Destinations: rows of the result."""
     positions: Mapping[Relation, torch.Tensor] = field(default_factory=dict, repr=False)
@@ -154,7 +154,7 @@ class InferenceBlock:
     def edge_data(self, name: str) -> Any:
         """Return the edge data ``name`` of the only relation, else of each that has it; ``None`` if none has.
 
-        Read when asked for, from the graph's files; row i belongs to edge i of ``edges``.
+        Read when requested, from the graph's files; row i belongs to edge i of ``edges``.
         """
         data = self.values.edge_data
         found = {r: self.edge_values(r, name) for r in self.positions if name in data[r]}

@@ -26,15 +26,15 @@ def pyg_layers(model: Any, graph: Graph, edge_data: bool = True) -> list[Layer]:
     """Return the layers of a ``torch_geometric.nn`` ``BasicGNN`` (``GraphSAGE``, ``GAT``, ``GCN``...)."""
     if not hasattr(model, "inference_per_layer"):
         raise InputError(
-            f"model: expected a BasicGNN of PyG such as GraphSAGE, found {type(model).__name__}; for others give "
-            "`layout.inference` a function for each layer"
+            f"model: expected a BasicGNN of PyG such as GraphSAGE, found {type(model).__name__}; for other models "
+            "give `layout.inference` a function per layer"
         )
     if getattr(model, "jk_mode", None) not in (None, "last"):
         raise InputError(f"model: jumping knowledge: expected none or 'last', found {model.jk_mode!r}")
     if len(graph.relations) != 1:
         raise InputError(
-            f"model: a BasicGNN takes edges of one relation, and the graph has {len(graph.relations)}; give "
-            "`layout.inference` a function for each layer"
+            f"model: a BasicGNN uses edges of one relation, but the graph has {len(graph.relations)}; give "
+            "`layout.inference` a function per layer"
         )
     data = graph.edge_data() if edge_data else {}
     weighted = model.supports_edge_weight and "weight" in data
@@ -46,8 +46,9 @@ def pyg_layers(model: Any, graph: Graph, edge_data: bool = True) -> list[Layer]:
         dim = getattr(conv, "edge_dim", None)
         if edge_data and dim is not None and EDGE_FEATURES not in data:
             raise InputError(
-                f"model: convs.{number} ({type(conv).__name__}) was made for features of edges (edge_dim={dim}), and "
-                "the layout has none; import a graph with them, or give edge_data=False if it was trained without"
+                f"model: convs.{number} ({type(conv).__name__}) was made for features of edges (edge_dim={dim}), "
+                "but the layout has none; import a graph with edge features, or give edge_data=False if it was "
+                "trained without"
             )
         features = (
             model.supports_edge_attr and EDGE_FEATURES in data and (dim is not None or not hasattr(conv, "edge_dim"))
@@ -144,8 +145,8 @@ def _dgl_options(number: int, module: Any, known: Sequence[str]) -> dict[str, st
     for argument, name in taken.items():
         if name not in known and arguments[argument].default is inspect.Parameter.empty:
             raise InputError(
-                f"convolution {number}: {type(module).__name__} needs {argument}, and the layout has no edge data "
-                f"{name!r}, or edge_data=False leaves it out; import a graph with it"
+                f"convolution {number}: {type(module).__name__} needs {argument}, but the layout has no edge data "
+                f"{name!r}, or edge_data=False excludes it; import a graph with it"
             )
     return {argument: name for argument, name in taken.items() if name in known}
 

@@ -35,7 +35,7 @@ class Layer:
     """A function of single rows that is applied to the layer's input as that is written: what makes rows narrower
     makes the table smaller, and all reads of it."""
     fanouts: Any = -1
-    """Neighbors of each destination: -1 all, else as many are drawn as a model was trained with."""
+    """Neighbors of each destination: -1 all, else as many are sampled as a model was trained with."""
     neighbors: bool = True
     """Whether the function reads neighbors; else blocks have no edges."""
     edge_data: bool = True
@@ -62,7 +62,7 @@ def run_function(layer: Layer, number: int, block: InferenceBlock, x: Rows) -> t
         shape = tuple(rows.shape) if isinstance(rows, torch.Tensor) else ()
         if len(shape) != 2 or shape[0] != shown.num_dst or not shape[1] or kind not in _DTYPES:
             raise ModelError(
-                f"{where}: expected a tensor of floats of shape ({shown.num_dst}, dim), a row for each destination, "
+                f"{where}: expected a tensor of floats of shape ({shown.num_dst}, dim), one row per destination, "
                 f"with at least 1 column, found {kind} {shape or ''}"
             )
         kept: torch.Tensor = rows[: block.num_dst].detach().cpu().contiguous()
@@ -70,18 +70,18 @@ def run_function(layer: Layer, number: int, block: InferenceBlock, x: Rows) -> t
 
 
 def check_values(rows: torch.Tensor | None, entry: RowsEntry, number: int, block: InferenceBlock) -> None:
-    """Refuse rows of another form than those of the first block, NaN, and numbers that the table cannot hold."""
+    """Refuse rows of another form than the first block's, NaN, and numbers that the table cannot represent."""
     import torch
 
     expected = f"{entry.dim} x {entry.dtype}"
     found = "no rows" if rows is None else f"{rows.shape[1]} x {str(rows.dtype).removeprefix('torch.')}"
     where = f"layer {number}, {block.node_type!r}"
     if rows is None or found != expected:
-        raise ModelError(f"{where}: expected {expected} as of the first block, found {found}")
+        raise ModelError(f"{where}: expected {expected} as in the first block, found {found}")
     total = rows.sum(dtype=torch.promote_types(rows.dtype, torch.float32))  # ten times as fast; finite: no NaN
     if not bool(total.isfinite()) and bool((nan := rows.isnan().any(1)).any()):
         first = int(block.nodes[block.node_type][int(nan.nonzero()[0])])
-        raise ModelError(f"{where}: {int(nan.sum())} rows of a block have NaN, first that of node {first} (rank)")
+        raise ModelError(f"{where}: {int(nan.sum())} rows of a block have NaN, the first: node {first} (rank)")
     if entry.codec:
         stored = rows.float().to(getattr(torch, entry.codec)).to(rows.dtype)  # the dtype that the next layer gets
         lost = rows.isfinite() & stored.isinf()
@@ -89,7 +89,7 @@ def check_values(rows: torch.Tensor | None, entry: RowsEntry, number: int, block
             row, column = lost.nonzero()[0].tolist()
             raise ModelError(
                 f"{where}: node {int(block.nodes[block.node_type][row])} (rank), column {column} is "
-                f"{float(rows[row, column]):g}, which {entry.codec} cannot hold; leave dtype out to store "
+                f"{float(rows[row, column]):g}, which {entry.codec} cannot represent; omit dtype to store "
                 f"{str(rows.dtype).removeprefix('torch.')}, or change the function, and give --force to start over"
             )
 
@@ -111,14 +111,14 @@ def list_layers(layers: Iterable[Any]) -> list[Any]:
     found = list(layers) if isinstance(layers, Iterable) else [None]
     if wrong := [layer for layer in found if not isinstance(layer, Layer) and not callable(layer)]:
         what = f"{type(layers).__name__}; write [function] for a single layer" if found == [None] else quoted(wrong[0])
-        raise InputError(f"layers: expected a list with a function for each layer, found {what}")
+        raise InputError(f"layers: expected a list with one function per layer, found {what}")
     return found
 
 
 def as_layers(layers: Sequence[Any]) -> list[Layer]:
     """Return functions and layers as layers, `Layer.before` as part of the function of the layer before.
 
-    That of the first becomes a layer of its own.
+    The first function becomes a separate layer.
     """
     made: list[Layer] = []
     for layer in (layer if isinstance(layer, Layer) else Layer(layer) for layer in layers):

@@ -86,8 +86,8 @@ def _read_order(graph: Graph, order: Any) -> dict[str, AnyArray]:
         if ids.size != count or not found.all():
             lost = "none is missing" if found.all() else f"node {int(found.argmin())} is missing"
             raise InputError(
-                f"order: expected each of the {count} nodes of type {t!r} once, found {ids.size} ids, and {lost}; give "
-                "the dataset's ids of all nodes of this graph in the order in which inference takes them"
+                f"order: expected each of the {count} nodes of type {t!r} once, found {ids.size} ids, and {lost}; "
+                "give the dataset's ids of all nodes of this graph in the order for inference"
             )
         ranks[t] = graph.old_to_new(t)[ids]
     return ranks
@@ -110,7 +110,7 @@ def _cuthill_mckee(graph: Graph, budget: Budget) -> dict[str, AnyArray]:
 
     types, counts = graph.node_types, [graph.num_nodes(t) for t in graph.node_types]
     what = f"reverse Cuthill-McKee of {format_count(sum(counts))} nodes and {format_count(graph.num_edges())} edges"
-    budget.require(rcm_bytes(graph), f"{what} (order='rcm'; another order takes less)")
+    budget.require(rcm_bytes(graph), f"{what} (order='rcm'; another order needs less)")
     lists = [[csr_array((rows, columns), dtype=np.int8) for columns in counts] for rows in counts]
     for relation in graph.relations:
         (indptr, indices), at = checked_lists(graph, relation), (types.index(relation[2]), types.index(relation[0]))

@@ -82,7 +82,7 @@ class Inference:
         import torch
 
         if not layout.feature_types:
-            raise InputError(f"{layout.path}: inference begins with features, and the layout has none")
+            raise InputError(f"{layout.path}: inference starts from features, but the layout has none")
         dtype = None if dtype is None else str(getattr(dtype, "__name__", dtype)).removeprefix("torch.")
         if dtype not in (None, *DELIVERED):
             raise InputError(f"dtype: expected {', '.join(DELIVERED)}, found {dtype!r}")
@@ -105,7 +105,7 @@ class Inference:
         if nodes is not None:
             name, ids, _ = find_nodes(self._graph, nodes, None, "nodes")
             if not ids.size:
-                raise InputError("nodes: the set is empty; give at least one node, or leave nodes out for all of them")
+                raise InputError("nodes: the set is empty; give at least one node, or omit nodes to compute all")
             self._asked = {name: np.unique(ids)}
         self._wanted = needed_nodes(self._graph, self._asked, [layer.neighbors for layer in self._layers])
         self._plan(edges, order)
@@ -237,7 +237,7 @@ class Inference:
                 codec = "" if self._dtype in (None, made) else str(self._dtype)
                 sizes[t] = len(run) if compact else self._graph.num_nodes(t), rows.shape[1], made, codec
         if not sizes or (last and self._asked is not None and not self._asked.keys() <= sizes.keys()):
-            raise ModelError(f"layer {number}: the function returned rows of no node type that was asked for")
+            raise ModelError(f"layer {number}: the function returned no rows of the node types that are needed")
         self._tables.append(RowsEntry.plan(sizes))
         self._model_bytes.append(int(_SPARE * largest))
         return block_sizes
@@ -251,13 +251,13 @@ class Inference:
             node = int(runs.nodes(*map(int, runs.bounds[largest : largest + 2]))[0])
             raise BudgetError(
                 f"memory: layer {number}: the in-lists of {runs.node_type!r} from node {node} (rank) on have "
-                f"{format_count(int(runs.edges[largest]))} edges, whose messages take about {format_bytes(scaled)}, "
-                f"found {self._limit.text}; give more memory, or fanouts for a part of the neighbors"
+                f"{format_count(int(runs.edges[largest]))} edges, whose messages need about {format_bytes(scaled)}, "
+                f"found {self._limit.text}; give more memory, or fanouts to use a part of the neighbors"
             )
         return scaled
 
     def _budget(self, number: int) -> Budget:
-        """Return the memory that a layer's loader may take now: without the function's, and that of the writer."""
+        """Return the memory that a layer's loader may take now: without the function's and the writer's memory."""
         own = self._model_bytes[number] + appending_memory(RowsEntry.total(self._tables[number]), _PIECE)
         return parse_memory(self._limit.limit).without(own + SMALL + SMALL // 2)  # what layers before leave in pieces
 
@@ -272,7 +272,7 @@ class Inference:
         return most + scratch + graph_bytes(self._graph) + self._id_bytes()
 
     def _id_bytes(self) -> int:
-        """Return the bytes of ids that are written with the rows: the nodes asked for, their numbers in the source."""
+        """Return the bytes of ids that are written with the rows: the nodes requested, their numbers in the source."""
         numbered = [e for t, e in self._tables[-1].items() if isinstance(self._graph.names(t), NodeNumbers)]
         return 8 * sum(e.rows for e in numbered) + sum(int(ids.nbytes) for ids in (self._asked or {}).values())
 
@@ -325,12 +325,12 @@ class Inference:
         return SsdTables.of(view, [t for t in view.feature_types if view.type_layout(t).rows("ssd")])
 
     def _empty(self, block: InferenceBlock) -> dict[str, Any]:
-        """Return the sources of a block by type, none of types that it lacks."""
+        """Return the sources of a block by type, none of missing types."""
         ids = {t: np.empty(0, np.int64) for t in self._graph.node_types}
         return {**ids, **{t: found.cpu().numpy() for t, found in block.nodes.items()}}
 
     def run(self) -> TieredEmbeddings:
-        """Write the embeddings; go on where a stopped run ended."""
+        """Write the embeddings; resume a stopped run."""
         artifact, last = self._artifact, len(self._layers) - 1
         inputs = {"layout": artifact.digest, **{name: str(value) for name, value in self._recorded.items()}}
         identity = {"stage": "inference", "inputs": {**inputs, "functions": self._known_functions(inputs)}}
@@ -371,7 +371,7 @@ class Inference:
         return ROWS if number == len(self._layers) - 1 and not self._order.ranks else f"layer-{number}"
 
     def _release_buffer(self) -> None:
-        """Give back the loader before, and with it the buffer, before memory is asked for."""
+        """Give back the loader before, and with it the buffer, before memory is requested."""
         self._kept = None
         release_unused()
 
@@ -418,8 +418,8 @@ class Inference:
         if found := unknown or changed:
             what = f"{found[0]}, which cannot be compared" if unknown else found[0]
             raise InputError(
-                f"functions: expected those of the run that left {self._out} unfinished, found that {what}; put the "
-                'functions back, give resume="trust" if both compute the same, or --force to start over'
+                f"functions: the run that left {self._out} unfinished used other functions: {what}; use the "
+                'same functions, give resume="trust" if both compute the same, or --force to start over'
             )
         return functions
 

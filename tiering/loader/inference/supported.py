@@ -28,13 +28,13 @@ def unsupported_reason(module: Any) -> str:
     if about.get("cached") or about.get("_cached"):
         return "keeps the edges of the first block that it sees (cached=True); set cached=False"
     if names.intersection(_SEVERAL_STEPS):
-        return "takes several steps in one layer, and a block has the edges of one; make each step a layer of its own"
+        return "takes several steps in one layer, but a block has the edges of one step; make each step a layer"
     if names.intersection(_WHOLE_GRAPH) or about.get("flow") == "target_to_source":
         return "needs more than the in-edges of a block's nodes; compute it in memory"
     if "GraphConv" in names and about.get("_norm") in ("both", "left"):
         return (
             f"takes out-degrees from the block (norm={about['_norm']!r}); give it to `dgl_inference` in a list of "
-            "convolutions, or make it with norm='right'"
+            "convolutions, or use norm='right'"
         )
     by_degrees = any(hasattr(sys.modules.get(kind.__module__), "gcn_norm") for kind in classes)
     if by_degrees and about.get("normalize", "symnorm" in about.get("aggregators", ())):
@@ -43,11 +43,11 @@ def unsupported_reason(module: Any) -> str:
             "edge data, and call it with normalize=False and `block.edge_weight`"
         )
     if names.intersection(_LISTS):
-        return "looks at more of a block than one node's in-list; aggregate by mean, max, sum, std or softmax"
+        return "needs more of a block than one node's in-list; aggregate by mean, max, sum, std or softmax"
     if names.intersection(_NORMS) or ("LayerNorm" in names and about.get("mode") == "graph"):
-        return f"normalizes over all nodes, and a block has some of them; {_ROW_NORMS}"
+        return f"normalizes over all nodes, but a block has only some of them; {_ROW_NORMS}"
     if names.intersection(_STATISTICS) and getattr(module, "running_mean", None) is None:
-        return f"has no running statistics, and would take those of a block; {_ROW_NORMS}"
+        return f"has no running statistics, and would use a block's statistics; {_ROW_NORMS}"
     return ""
 
 

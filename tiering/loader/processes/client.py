@@ -34,7 +34,7 @@ class BufferClient(BufferSlots):
 
     `what`: name of the slots' memory in messages; `features`: this process's tables; `page_locked`: whether a GPU reads
     the slots, whose memory must be writable to be pinned. `choice` is the owner's, ``None`` before the first epoch;
-    `memory` is that of all slots, as this process maps it; `kept_bytes` is for batches that it samples ahead.
+    `memory` contains all slots, as this process maps it; `kept_bytes` is for batches that it samples ahead.
     """
 
     def __init__(
@@ -194,4 +194,4 @@ class ClientEpoch:
             raise StorageError(header["errno"], text)
         if isinstance(kind, type) and issubclass(kind, TieringError):
             raise kind(text)
-        raise TieringError(f"the rank that reads for this machine failed: {name}: {text}")
+        raise TieringError(f"the process that reads for this machine failed: {name}: {text}")

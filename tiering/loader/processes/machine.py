@@ -1,4 +1,4 @@
-"""Training processes: their ranks, those of one machine that make a loader, and connections between two of these."""
+"""Training processes: ranks, the processes of one machine that make a loader, and connections between two of these."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ProcessRank:
 def find_rank(rank: int | None, world_size: int | None) -> ProcessRank:
     """Return the given rank, else the rank in torch's default process group or in ``torchrun``, else rank 0 of 1."""
     if (rank is None) != (world_size is None):
-        raise InputError(f"rank, world_size: give both or none, found rank={rank!r}, world_size={world_size!r}")
+        raise InputError(f"rank, world_size: give both or neither, found rank={rank!r}, world_size={world_size!r}")
     if rank is None or world_size is None:
         rank, world_size = 0, 1
         found = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "")
@@ -96,8 +96,8 @@ class MachineProcesses:
                 theirs = other["loader"].get(name)
                 if mine != theirs:
                     raise InputError(
-                        f"{name}: expected all ranks of this machine to make the same loader, found {mine!r} by rank "
-                        f"{rank.rank} and {theirs!r} by rank {other['rank']}; with peers='off' each holds its own rows"
+                        f"{name}: all processes of this machine must make the same loader, found {mine!r} at rank "
+                        f"{rank.rank} and {theirs!r} at rank {other['rank']}; peers='off' gives each its own rows"
                     )
         self._ranks = [ProcessRank(int(fact["rank"]), rank.world_size) for fact in self._facts]
 
@@ -132,11 +132,11 @@ class MachineProcesses:
 
     def owner_ended(self) -> DeviceError:
         """Return the error for an owner that does not answer."""
-        return self.ended(0, "or has given up its loader")
+        return self.ended(0, "or has closed its loader")
 
     def ended(self, number: int, when: str) -> DeviceError:
         """Return the error for a process that has ended."""
-        what = ", which reads the ssd tier for the ranks of this machine," if number == 0 else ""
+        what = ", which reads the ssd tier for the processes of this machine," if number == 0 else ""
         return DeviceError(f"{self.name(number)}{what} has ended {when}; start all processes again")
 
 

@@ -81,7 +81,7 @@ class PeerGroup:
 
     @classmethod
     def on_this_machine(cls, rank: int, size: int, store: Store, timeout: float = _TIMEOUT) -> PeerGroup | None:
-        """Group those of processes 0 .. size - 1, of any machines, that run here; ``None`` if this one is alone."""
+        """Group the processes among 0 .. size - 1, of any machines, that run here; ``None`` if this one is alone."""
         from torch.distributed.distributed_c10d import PrefixStore
 
         machine, keys = machine_id(), [f"machine/{other}" for other in range(size)]
@@ -98,7 +98,7 @@ class PeerGroup:
         return f"{topic}/{self._add(f'{topic}/sequence/{self.rank}', 1)}"
 
     def exchange(self, topic: str, payload: Any) -> list[Any]:
-        """Exchange JSON types by a topic of `numbered`; return those of each rank; `DeviceError` if one ends."""
+        """Exchange JSON types by a topic of `numbered`; return each rank's value; `DeviceError` if one ends."""
         self._post(f"{topic}/{self.rank}", payload)
         deadline = time.monotonic() + self.timeout
         return [self._wait(f"{topic}/{rank}", rank, deadline) for rank in range(self.size)]
@@ -108,8 +108,8 @@ class PeerGroup:
         for rank, member in self._members.items():
             if not member.alive():
                 raise DeviceError(
-                    f"peer {rank} (process {member.pid}) has ended, and what it shared with the others is gone; "
-                    "start all processes again"
+                    f"peer {rank} (process {member.pid}) has ended, and the memory that it shared is gone; start "
+                    "all processes again"
                 )
 
     def process(self, rank: int) -> Process:
@@ -225,7 +225,7 @@ def map_memory(
 
 
 @contextmanager
-def _store_errors(what: str = "the store in which processes meet does not answer") -> Iterator[None]:
+def _store_errors(what: str = "the store through which processes connect does not answer") -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:  # torch's class for all errors there
@@ -237,7 +237,7 @@ _from_torchrun: list[PeerGroup | None] = []
 
 
 def find_group(peers: Any) -> PeerGroup | None:
-    """Return the processes of this machine that `peers` means; those of a process group call this together at first."""
+    """Return the processes of this machine that `peers` means; all of a group make the first call together."""
     if peers is None or isinstance(peers, PeerGroup):
         return peers
     require_torch()

@@ -56,7 +56,7 @@ def error_message(error: BaseException) -> dict[str, Any]:
 
 
 class SharedEpoch:
-    """One epoch of all processes of a machine; `changed` guards its state and that of its members."""
+    """One epoch of all processes of a machine; `changed` guards its state and its members' state."""
 
     def __init__(self, key: Key, machine: MachineProcesses, changed: threading.Condition) -> None:
         self.key, self.machine, self.changed = key, machine, changed
@@ -322,13 +322,13 @@ class BufferServer:
             missing = [number for number in range(self.machine.size) if number not in epoch.members]
             for number in missing:
                 if not self.machine.group.process(number).alive():
-                    epoch.fail(self.machine.ended(number, f"and does not begin epoch {epoch.key[0]}"))
+                    epoch.fail(self.machine.ended(number, f"and does not start epoch {epoch.key[0]}"))
             now = time.monotonic()
             if missing and now - epoch.warned > _PATIENCE:
                 epoch.warned = now
                 names = ", ".join(self.machine.name(number) for number in missing)
                 _log.warning(
-                    "epoch %d: after %.0f s the other ranks still wait for %s to begin it", epoch.key[0],
+                    "epoch %d: after %.0f s the other processes still wait for %s to start it", epoch.key[0],
                     now - epoch.since, names,
                 )  # fmt: skip
 

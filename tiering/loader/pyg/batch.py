@@ -128,7 +128,7 @@ class PygAdapter(Adapter):
 
 
 def new_by_hop(num_nodes: Sequence[Mapping[str, int]]) -> dict[str, list[int]]:
-    """Return the new nodes of each hop by node type, the seeds first; `num_nodes`: as of `Batch.num_nodes`."""
+    """Return the new nodes of each hop by node type, the seeds first; `num_nodes`: as in `Batch.num_nodes`."""
     totals = {node_type: [at_hop[node_type] for at_hop in num_nodes] for node_type in num_nodes[0]}
     return {t: [known[0], *(later - earlier for earlier, later in pairwise(known))] for t, known in totals.items()}
 

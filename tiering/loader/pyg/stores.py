@@ -74,8 +74,8 @@ class _OverLayout:
 
     def _refuse(self, *_: Any) -> bool:
         raise CapabilityError(
-            f"{self._layout.artifact.path}: stores over a layout are for reading: nothing is put, replaced or removed; "
-            "change the dataset and make the layout again"
+            f"{self._layout.artifact.path}: stores of a layout are read-only; change the dataset and make the "
+            "layout again"
         )
 
     _put_tensor = _remove_tensor = _put_edge_index = _remove_edge_index = _refuse
@@ -110,7 +110,7 @@ class TieredFeatureStore(_OverLayout, FeatureStore):  # type: ignore[misc] # PyG
         return self._multi_get_tensor([attr])[0]
 
     def _multi_get_tensor(self, attrs: list[TensorAttr]) -> list[torch.Tensor]:
-        """Look ids up once that several attributes of a type are asked for."""
+        """Look ids up once that several attributes of a type are requested."""
         known: dict[tuple[str, int], Ids] = {}
         tensors: list[Any] = []
         for attr in attrs:
@@ -236,7 +236,7 @@ class TieredGraphStore(_OverLayout, GraphStore):  # type: ignore[misc] # PyG has
 
 
 class _Bidirectional:
-    """An output whose edge data, those of other edges then, go where PyG makes it bidirectional."""
+    """An output whose edge data, which then belong to other edges, go where PyG makes it bidirectional."""
 
     def to_bidirectional(self, *arguments: Any, **keywords: Any) -> Any:
         out = super().to_bidirectional(*arguments, **keywords)  # type: ignore[misc]
@@ -308,7 +308,7 @@ class TieredSampler(pyg.BaseSampler):  # type: ignore[misc] # PyG has no types
         dst = self._ids.ranks(relation[2], index.col, "links: destinations")
         draws = self._negative_draws(neg_sampling, relation)
         if draws is not None and draws.negatives.triplets and index.label is not None:
-            raise InputError("edge_label: triplets have no labels; leave it out, or draw negatives in mode binary")
+            raise InputError("edge_label: triplets have no labels; omit edge_label, or sample negatives in mode binary")
         links = Links.of_ids(relation, src, dst, self._num_nodes(relation), self._ids.to_ranks)
         links.time = self._sampler.link_times(index.time, links.count)
         originals = self._ids.originals(relation[0], src), self._ids.originals(relation[2], dst)
@@ -364,7 +364,7 @@ class TieredSampler(pyg.BaseSampler):  # type: ignore[misc] # PyG has no types
         return places if self._ids.kind == "rank" else ids, named
 
     def _negative_draws(self, sampling: Any, relation: Relation) -> NegativeDraws | None:
-        """Return the draws of negatives, made once for a loader, whose batches all bring the same request."""
+        """Return the sampler of negatives, made once for a loader, whose batches all bring the same request."""
         if sampling is None:
             return None
         if self._draws is None or self._draws[0] is not sampling or self._draws[1] != relation:
@@ -377,7 +377,7 @@ class TieredSampler(pyg.BaseSampler):  # type: ignore[misc] # PyG has no types
         return self._draws[2]
 
     def _by_original(self, node_type: str, weight: Any) -> Any:
-        """Return weights by original ids; those of the wrong shape are refused by `NegativeDraws`."""
+        """Return weights by original ids; weights of the wrong shape are refused by `NegativeDraws`."""
         count = self._graph.num_nodes(node_type)
         if weight is None or self._ids.kind == "original" or weight.shape != (count,):
             return weight

@@ -40,8 +40,8 @@ class Delivery:
             if of_source not in DELIVERED or dtype not in DELIVERED:
                 known = ", ".join(DELIVERED if of_source in DELIVERED else [of_source])
                 raise InputError(
-                    f"{what}: dtype: rows of {entry.dim} x {of_source} can be delivered as {known}, found {dtype!r}; "
-                    "leave dtype out, or make the layout with --dtype"
+                    f"{what}: dtype: rows of {entry.dim} x {of_source} can be delivered as {known}, found "
+                    f"{dtype!r}; omit dtype, or make the layout with --dtype"
                 )
             codec = CODECS[of_source](entry.dim)
         try:
@@ -54,10 +54,10 @@ class Delivery:
         """Refuse rows that a GPU which reads drives by itself would have to decode."""
         if self.codec is not None:
             stored = entry.dtype if entry.dtype in CODECS else AUTO
-            remedy = f"make the layout with --dtype {stored}" if entry.codec else "leave dtype out"
+            remedy = f"make the layout with --dtype {stored}" if entry.codec else "omit dtype"
             raise CapabilityError(
-                f"engine='bam': {layout.path}: rows of {entry.label} are stored as {self.codec.name}, which a GPU that "
-                f"reads drives by itself does not decode to {self.dtype}; {remedy}, or give another engine"
+                f"engine='bam': {layout.path}: rows of {entry.label} are stored as {self.codec.name}, which a GPU "
+                f"cannot decode to {self.dtype} when it reads drives itself; {remedy}, or use another engine"
             )
 
     @classmethod

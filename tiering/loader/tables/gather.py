@@ -87,8 +87,8 @@ class FeatureRows(ClosableRows):
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise CapabilityError(
-            f"{self._what}: {type(self).__name__} lie in the memory of one process and cannot be pickled; pickle the "
-            "layout, and open the features in the other process"
+            f"{self._what}: {type(self).__name__} belong to the memory of one process and cannot be pickled; pickle "
+            "the layout, and open the features in the other process"
         )
 
     def __repr__(self) -> str:
@@ -160,7 +160,7 @@ class HostRows(FeatureRows):
         Notes
         -----
         Rows of one page, and repeated rows, are read once per call, while rows in memory are copied. Several threads
-        may call it; ssd reads take turns. A forked child may go on with the table.
+        may call it; ssd reads take turns. A forked child may use the table.
         """
         require_torch()
         import torch
@@ -176,7 +176,7 @@ class HostRows(FeatureRows):
         return out
 
     def gather_numpy(self, ids: Any, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
-        """Return the rows as of `gather` as a NumPy array; ``bfloat16`` as ``uint16``. Needs no torch."""
+        """Return the rows of `gather` as a NumPy array; ``bfloat16`` as ``uint16``. Needs no torch."""
         wanted = as_ids(ids)
         dtype, shape = storage_dtype(self.dtype), (len(wanted), self.dim)
         if out is None:
@@ -254,7 +254,7 @@ class TieredFeatures(HostRows):
         super().__init__(str(layout.path), entry, table, reading.threads, reader, checks, delivery, stored)
         if entry.rows("gpu") + entry.rows("peer"):
             warn_once(
-                f"{layout.path}: the gpu and peer tiers live in host memory, because they were opened with device='cpu'"
+                f"{layout.path}: the gpu and peer tiers are in host memory, because it was opened with device='cpu'"
             )
 
     def close(self) -> None:
@@ -280,12 +280,12 @@ def _reopen(path: str, digest: str, sizes: tuple[Any, ...], *about: Any) -> Tier
 
 
 def same_layout(path: str, digest: str) -> Layout:
-    """Open the layout at `path`; `FormatError` if its manifest lacks `digest`, as of a pickled layout."""
+    """Open the layout at `path`; `FormatError` if its digest is not `digest`, which a pickled layout has."""
     layout = Layout.open(path, outside=False)
     if layout.digest != digest:
         raise FormatError(
-            f"{path}: the layout was replaced after it was pickled: expected digest {digest}, found {layout.digest}; "
-            "open it anew"
+            f"{path}: the layout was replaced after it was pickled: expected digest {digest}, found "
+            f"{layout.digest}; open it again"
         )
     return layout
 

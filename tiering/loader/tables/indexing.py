@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class IndexedRows:
-    """Rows that are indexed as those of one tensor."""
+    """Rows that are indexed like one tensor."""
 
     shape: Sequence[int]
     _what: str  # the rows in messages
@@ -26,7 +26,7 @@ class IndexedRows:
         raise NotImplementedError
 
     def __getitem__(self, index: Any) -> torch.Tensor:
-        """Return ``tensor[index]`` as of a tensor of all rows: by number, slice, ids, mask; negative ones from the end.
+        """Return ``tensor[index]`` for a tensor of all rows: by number, slice, ids, mask; negative ones from the end.
 
         Rows that the first entry of `index` names are read; where it is ``...`` or ``None``, all rows.
         """
@@ -42,7 +42,7 @@ class IndexedRows:
             ids = _as_tensor(first, self._what)
             if ids.dtype == torch.bool:
                 if ids.shape != torch.Size(self.shape)[: ids.dim()]:
-                    expected = f"expected a mask of shape ({len(self)},), one for each row"
+                    expected = f"expected a mask of shape ({len(self)},), one entry per row"
                     raise InputError(f"{self._what}: ids: {expected}, found {tuple(ids.shape)}")
                 ids, *columns = ids.nonzero(as_tuple=True)
                 others = [*columns, *others]
@@ -62,7 +62,7 @@ class IndexedRows:
         except (TypeError, ValueError) as error:
             raise InputError(f"{self._what}: {index}: expected whole numbers ({error})") from None
         if step < 0:
-            raise InputError(f"{self._what}: {index}: expected a step of more than 0, as of torch tensors")
+            raise InputError(f"{self._what}: {index}: expected a step of more than 0, as torch tensors do")
         return torch.arange(start, max(start, stop), step)
 
     def _from_start(self, ids: torch.Tensor) -> torch.Tensor:

@@ -74,7 +74,7 @@ def get_or_fill(
 
 
 def is_cached(key: tuple[Any, ...]) -> bool:
-    """Return whether this process has the block of `key`, its own or that of a group."""
+    """Return whether this process has the block of `key`, its own or its group's."""
     return (*key, False) in _resident or (*key, True) in _resident
 
 

@@ -35,7 +35,7 @@ def open_images(layout: Layout, entry: TypeLayout, reading: ReadOptions) -> nati
     if not entry.rows("ssd"):
         return None
     if reading.engine == "bam":
-        raise CapabilityError("engine='bam': a GPU reads the drives by itself; give device='cuda', or another engine")
+        raise CapabilityError("engine='bam': a GPU reads the drives; give device='cuda', or another engine")
     last_unit = entry.ssd_rows.first_unit + entry.ssd_rows.num_units
     for index, path in enumerate(layout.image_places):
         needed = image_bytes(last_unit, index, layout.num_images, layout.unit_bytes)
@@ -161,7 +161,7 @@ def _preload_key(layout: Layout, entry: TypeLayout, reading: ReadOptions) -> tup
 def warn_of_fallback(source: native.SsdReader | native.RowBuffer | native.GatherStats) -> None:
     """Log that a reader leaves io_uring, or reads through the page cache, if it does."""
     if source.fallback:
-        warn_once(f"ssd rows are read by a pool of threads, because io_uring is not available: {source.fallback}")
+        warn_once(f"a pool of threads reads ssd rows, because io_uring is not available: {source.fallback}")
     if not isinstance(source, native.GatherStats) and source.note:
         warn_once(f"ssd rows are read through the page cache: {source.note}")
 
@@ -180,8 +180,8 @@ class PageChecks:
         for name in map(page_sums, range(layout.num_images)):
             if name not in layout.manifest.files:
                 raise CapabilityError(
-                    f"verify=True: {layout.path} has no checksums of pages, because it was made by an earlier version; "
-                    "make the layout again, or leave verify out"
+                    f"verify=True: {layout.path} has no checksums of pages, because it was made by an earlier "
+                    "version; make the layout again, or omit verify"
                 )
             layout.manifest.verifier(name).finalize()
             self._loaded.append(load_rows(Path(layout.manifest.place(name)), layout.manifest.files[name].bytes))
@@ -197,9 +197,9 @@ class PageChecks:
             return
         page, image = divmod(bad_page, self._layout.num_images)
         raise FormatError(
-            f"{self._layout.images[image]}: page {page} (from byte {page * self._layout.page_bytes} on) of ssd image "
-            f"{image} is damaged: its content is not what its checksum says; it holds rows of node type {node_type!r} "
-            f"of {self._layout.path}; make the layout again"
+            f"{self._layout.images[image]}: page {page} (from byte {page * self._layout.page_bytes} on) of ssd "
+            f"image {image} is damaged: its content does not match its checksum; it contains rows of node type "
+            f"{node_type!r} of {self._layout.path}; make the layout again"
         )
 
 

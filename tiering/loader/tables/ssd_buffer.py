@@ -203,7 +203,7 @@ class SsdBuffer(BufferSlots):
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Turn the core's errors into those of the loader."""
+        """Turn the core's errors into the loader's errors."""
         try:
             yield
         except (TieringError, ValueError) as error:

@@ -70,8 +70,8 @@ class SourceTensor:
             raise InputError(f"tensor: expected rows of at least one element, found shape {shape}")
         if not contiguous:
             raise InputError(
-                f"tensor: expected a contiguous one, found one of shape {shape} whose rows cannot be read where they "
-                "lie; pass a contiguous copy (tensor.contiguous(), numpy.ascontiguousarray)"
+                f"tensor: expected a contiguous tensor, found shape {shape}, whose rows cannot be read in place; "
+                "pass a contiguous copy (tensor.contiguous(), numpy.ascontiguousarray)"
             )
         flat = owner.reshape(-1)
         data: npt.NDArray[np.uint8] = (
@@ -119,8 +119,8 @@ class SourceTensor:
         needed, free = self.num_rows * CODECS[name].stored_bytes(dim), available_memory()
         if needed > free:
             raise BudgetError(
-                f"dtype: rows as {name} need {format_bytes(needed)}, and {format_bytes(free)} of memory are free; lay "
-                "the table out instead (tiering layout): its rows may lie on SSD"
+                f"dtype: rows as {name} need {format_bytes(needed)}, but only {format_bytes(free)} of memory are "
+                "free; use a layout on SSD instead (tiering layout)"
             )
         codec = fit_codec(name, (rows for _, rows in self._blocks(dtype, _ENCODED_BYTES)), dim, dtype, WHAT, threads)
         delivered, meter, stored = codec.delivered(dtype), LossMeter(codec, WHAT), anonymous(needed)
@@ -140,8 +140,8 @@ class SourceTensor:
         if isinstance(self.owner, np.ndarray) or not self.data.size or self.owner.data_ptr() == self.data.ctypes.data:
             return
         raise InputError(
-            f"{WHAT}: torch has moved the tensor to other memory (share_memory_, or sending it to a process) "
-            "since the tiered tensor was made; share the tensor first, and make the tiered tensor then"
+            f"{WHAT}: torch has moved the tensor to other memory (share_memory_, or sending it to a process) after "
+            "the tiered tensor was made; share the tensor first, then make the tiered tensor"
         )
 
     def table(self, data: npt.NDArray[np.uint8]) -> native.TieredTable:
@@ -154,8 +154,8 @@ class SourceTensor:
         needed, free = ids.size * self.row_bytes + table_bytes, available_memory()
         if ids.size and needed > free:
             raise BudgetError(
-                f"cpu: copies of rows and the table of positions need {format_bytes(needed)}, and {format_bytes(free)} "
-                "of memory are free; give a smaller cpu, or 'auto'"
+                f"cpu: copies of rows and the table of positions need {format_bytes(needed)}, but only "
+                f"{format_bytes(free)} of memory are free; give a smaller cpu, or 'auto'"
             )
         copies, table, step = anonymous(ids.size * self.row_bytes), self.table(self.data), _COPY_BYTES // self.row_bytes
         out = copies.reshape(-1, self.row_bytes)
@@ -172,7 +172,7 @@ def _check_tensor(tensor: torch.Tensor) -> None:
     refused = {
         f"a dense tensor, found a {kind} one; pass its dense copy": bool(kind),
         f"one in host memory, or a memmap, found one on {tensor.device}; pass tensor.cpu()": away,
-        "one that requires no gradient, as gathered rows carry none; pass tensor.detach()": tensor.requires_grad,
+        "one that requires no gradient, because gathered rows have none; pass tensor.detach()": tensor.requires_grad,
         "plain values, found a view that is conjugated or negated; pass a copy": tensor.is_conj() or tensor.is_neg(),
     }
     if wrong := next((expected for expected, is_refused in refused.items() if is_refused), None):
@@ -252,10 +252,10 @@ def count_rows(size: str | int, what: str, source: SourceTensor) -> int:
         room = int(AUTO_SHARE * available_memory()) - 8 * source.num_rows  # for a table of positions
         return max(0, min(source.num_rows, room // row_bytes))
     if parsed.auto:
-        raise InputError(f"{what}: expected a size such as 2GiB, or a share of the tensor such as 25%, found 'auto'")
+        raise InputError(f"{what}: expected a size such as 2GiB, or a fraction of the tensor such as 25%, found 'auto'")
     nbytes = parsed.of(source.num_rows * row_bytes)
     if 0 < nbytes < row_bytes <= source.num_rows * row_bytes:
-        raise InputError(f"{what}: expected room for a row at least ({row_bytes} bytes), found {size!r}")
+        raise InputError(f"{what}: expected room for at least one row ({row_bytes} bytes), found {size!r}")
     return min(source.num_rows, nbytes // row_bytes)
 
 
@@ -276,11 +276,11 @@ def parse_order(order: Any, num_rows: int) -> npt.NDArray[np.float64] | None:
             order = (order.double() if order.is_floating_point() else order).numpy()
         values = np.asarray(order)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"order: expected a score for each row, found {type(order).__name__} ({error})") from None
+        raise InputError(f"order: expected one score per row, found {type(order).__name__} ({error})") from None
     if values.dtype.kind not in "fiub":
-        raise InputError(f"order: expected real numbers, a score for each row, found {values.dtype}")
+        raise InputError(f"order: expected real numbers, one score per row, found {values.dtype}")
     if values.shape != (num_rows,):
-        raise InputError(f"order: expected a score for each of {num_rows} rows, found shape {values.shape}")
+        raise InputError(f"order: expected one score for each of {num_rows} rows, found shape {values.shape}")
     wide = np.ascontiguousarray(values, np.float64)
     wrong = np.flatnonzero(np.isnan(wide))
     if wrong.size:

@@ -249,8 +249,8 @@ class TieredTensor(ClosableRows):
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise CapabilityError(
-            f"{WHAT}: it lies in the memory of one process and cannot be pickled or sent to a spawned one; make it in "
-            "each process from the tensor or memmap, or, with rows in host memory, fork the workers "
+            f"{WHAT}: it belongs to the memory of one process and cannot be pickled or sent to a spawned one; make "
+            "it in each process from the tensor or memmap, or, with rows in host memory, fork the workers "
             "(multiprocessing_context='fork')"
         )
 
