@@ -17,15 +17,11 @@ from tiering import evaluation
 from tiering.artifacts.reader import uncached_bytes
 from tiering.artifacts.storage import disk_of
 from tiering.errors import InputError
-from tiering.formats.embeddings import Embeddings
 from tiering.formats.feature_rows import checked_tables
 from tiering.formats.graph import Graph
-from tiering.formats.layout import Layout
-from tiering.formats.registry import open_artifact
 from tiering.formats.scores import Scores
 from tiering.formats.shape import GraphShape
 from tiering.formats.user_arrays import Train, UserValues
-from tiering.layout.options import LayoutOptions
 from tiering.memory import parse_memory
 from tiering.pipeline.sources import (
     CHECKSUM_FEATURES,
@@ -47,7 +43,9 @@ if TYPE_CHECKING:
     from tiering.evaluation import Evaluation
     from tiering.evaluation.options import EvaluationKeywords
     from tiering.exports.export import Export
-    from tiering.layout.options import LayoutKeywords
+    from tiering.formats.embeddings import Embeddings
+    from tiering.formats.layout import Layout
+    from tiering.layout.options import LayoutKeywords, LayoutOptions
     from tiering.loader import TieredLayout
     from tiering.sampling.options import Fanouts
     from tiering.scores.options import ScoreKeywords
@@ -203,6 +201,8 @@ def evaluate_scores(
         `tiering.sampling.SamplingOptions`: ``batch_size`` (1024 nodes), ``seed`` (0)...
     """
     from tiering.evaluation.layout_order import layout_order
+    from tiering.formats.layout import Layout
+    from tiering.formats.registry import open_artifact
 
     run = StageRun("", verify=verify)
     artifact: Any = open_artifact(graph) if isinstance(graph, str | os.PathLike) else getattr(graph, "artifact", graph)
@@ -312,6 +312,7 @@ def layout(
         raise TypeError(f"layout: expected LayoutOptions or keywords, found both ({', '.join(sizes)}); give one")
     from tiering.layout import writer
     from tiering.layout.inputs import LayoutInput
+    from tiering.layout.options import LayoutOptions
     from tiering.layout.plan import plan_layout
     from tiering.layout.stripe_files import folders_apart
     from tiering.pipeline.sizes import measure_room
@@ -354,6 +355,9 @@ def export_layout(
     See `tiering.exports.export.write_export` and ``export_embeddings``.
     """
     from tiering.exports.export import export_embeddings, write_export
+    from tiering.formats.embeddings import Embeddings
+    from tiering.formats.layout import Layout
+    from tiering.formats.registry import open_artifact
 
     run = StageRun(out, **options)
     artifact: Any = open_artifact(layout) if isinstance(layout, str | os.PathLike) else layout

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xxhash
@@ -28,11 +28,13 @@ from tiering.run import pieces
 from tiering.run.grid import Grid
 from tiering.run.options import ClusterOptions as ClusterOptions
 from tiering.run.pieces import Columns, LostError, ShuffleFile, ShuffleStore, TaskRecord, canonical
-from tiering.run.ray import RayExecutor
 from tiering.run.step import Call, ConflictError, LocalExecutor, Outcome, OutputFile, Step, plan_digest, run_attempt
 from tiering.run.store import Store
 from tiering.text.progress import in_log, note, progress
 from tiering.text.units import parse_threads
+
+if TYPE_CHECKING:
+    from tiering.run.ray import RayExecutor
 
 WINDOW = 4  # attempts under way or waiting, per slot of the executor
 REPORT_SECONDS = 60.0  # seconds between two lines in a log on a running step; one more line follows at its end
@@ -367,6 +369,8 @@ class Carrier(AbstractContextManager["Carrier"]):
             options = self.options
             workers = options.workers or parse_threads(None)
             if options.executor == "ray":
+                from tiering.run.ray import RayExecutor
+
                 sizes = {"workers": workers, "threads": options.threads}
                 self._executor = RayExecutor(options.address, **sizes, resources=options.wanted)
             else:
