@@ -68,7 +68,7 @@ def trace_command(
             print_parts(
                 f"epoch {epoch}: {seconds:.3f} s, {seconds / max(1, count):.5f} s per batch, first batch {first:.3f} s",
                 *(fact for fact in facts if fact not in shown),  # what the last epoch has not said
-                *stats.describe(),
+                *(stats.describe() if epoch == epochs - 1 else [stats.line()]),  # the last epoch's tables stand for all
             )
             shown = facts
     if call.json:

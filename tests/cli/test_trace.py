@@ -97,6 +97,7 @@ def test_choices_are_printed_once(layout: Path, tmp_path: Path, capsys: pytest.C
         assert main(["trace", str(layout), *asked, "--epochs", epochs]) == 0
         out = capsys.readouterr().out
         assert out.count("reads in flight for each stripe file") == 1 and out.count("bound by: ") == int(epochs)
+        assert out.count("work seconds") == 1
 
 
 def test_reads_in_flight_are_those_of_the_disk(layout: Path, tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
