@@ -40,7 +40,7 @@ def test_says_and_writes_nothing(commands, tiering_cli, tmp_path, name):
     assert [stage["stage"] for stage in document["stages"]] == stages
     for stage in stages:
         assert f"{stage} -> " in said.out
-    assert said.out.count("time: ") == len(stages) and "10 ns for an edge and thread are assumed" in said.out
+    assert said.out.count("time: ") == len(stages) and "10 ns per edge and thread" in said.out
     for word in ("step", "method", "peak memory", "written", "left", "total", "nothing was run"):
         assert word in said.out
     assert document["dry_run"] is True and document["fits"] is True

@@ -87,7 +87,9 @@ def test_types_with_features_must_be_named_others_need_not(tiering_cli, typed, t
         options.append(("--from", f"{node_type}={tmp_path / node_type}.npy"))
     out = ("--out", tmp_path / "scores")
     tiering_cli("score", typed, *options[0], *out).refused("are missing: paper", "give --from paper=FILE")
-    tiering_cli("score", typed, "--from", tmp_path / "paper.npy", *out).refused("which node type", "author, paper")
+    tiering_cli("score", typed, "--from", tmp_path / "paper.npy", *out).refused(
+        "the node type is not clear", "author, paper"
+    )
     tiering_cli("score", typed, *options[0], *options[0], *out).refused("'author' is given twice")
     tiering_cli("score", typed, "--from", f"venue={tmp_path / 'paper.npy'}", *out).refused("TYPE=FILE", "found 'venue=")
     told = tiering_cli("score", typed, *options[0], *options[1], *out).ok()

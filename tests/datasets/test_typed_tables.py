@@ -194,7 +194,7 @@ def test_numbers_and_times(values, expected):
     ({"relations": {RATES: {"file": "r.csv", "source": "u"}}}, "expected src, dst, .* or file, found 'source'"),
     ({"relations": {RATES: "r.csv:u,i"}, "compact_ids": True}, "compact_ids: does not apply with"),
     ({"relations": {RATES: "r.csv:u,i"}, "features": {"movie": ["n"]}}, "features n: no table has this column"),
-    ({"nodes": {"movie": "m.csv"}}, "expected"),
+    ({"nodes": {"movie": "m.csv"}}, "the dataset is missing"),
 ])  # fmt: skip
 def test_refusals_name_the_file_and_what_settles_it(tmp_path, monkeypatch, options, message):
     monkeypatch.chdir(tmp_path)

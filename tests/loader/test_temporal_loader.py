@@ -108,7 +108,7 @@ def test_blocks_of_induced_batches_are_one(layouts):
 
 
 @pytest.mark.parametrize(("error", "message", "options"), [
-    (MissingError, "expected times other, found when", {"time": "other"}),
+    (MissingError, "the graph has times 'when' of .*, not 'other'; give that name", {"time": "other"}),
     (InputError, "seed_time of type 'node': these nodes have no times", {"time": "when"}),
     (InputError, "seed_time: has no effect without time", {"seed_time": np.zeros(150)}),
     (InputError, "expected one for each of 150 seeds", {"time": "when", "seed_time": [1, 2]}),

@@ -142,7 +142,7 @@ def test_rows_that_no_table_has(bad):
     ({"tables": [(9, 512, 0, 512, 8), (5, 512, 1, 512, 8)]}, "in the order of their units"),
     ({"tables": [(5, 512, 0, 256, 8)]}, "do not match"),
     ({"tables": [(5, 512, 0, 512, 9)]}, "do not match"),
-    ({"tables": [(1 << 32, 512, 0, 512, 8)]}, "takes less than 2"),
+    ({"tables": [(1 << 32, 512, 0, 512, 8)]}, "supports less than 2"),
     ({"shape": (4096, 0)}, "do not match"), ({"num_images": 0}, "do not match"),
     ({"pools": [(40, 5)]}, "pools: expected one for rows of 512 bytes"),
     ({"pools": [(512, -1)]}, "slots"),

@@ -57,7 +57,7 @@ assert "ray" not in sys.modules
 
 def test_a_session_begins_what_is_asked_for(monkeypatch):
     asked = []
-    monkeypatch.setattr("tiering.run.job.RayExecutor", lambda *each, **more: asked.append((each, more)))
+    monkeypatch.setattr("tiering.run.ray.RayExecutor", lambda *each, **more: asked.append((each, more)))
     Carrier(ClusterOptions("ray", workers=3, threads=2))._started()
     Carrier(ClusterOptions("ray", address="auto"))._started()
     assert asked[0] == ((None,), {"workers": 3, "threads": 2, "resources": {}})

@@ -98,9 +98,9 @@ class ReferenceEpochs:
 
 
 class Bootstrap:
-    """Confidence intervals of hit rates: seeded draws of groups of batches, the same for all of an evaluation.
+    """Confidence intervals of hit rates: groups of batches resampled by a seed, the same for a whole evaluation.
 
-    The interval is the middle 95 % of the draws' ratios, with few groups too narrow by about
+    The interval is the middle 95 % of the resampled ratios, with few groups too narrow by about
     ``sqrt((groups - 1) / groups)``; there is none with fewer than 2 groups or without `resamples`. The oracle is chosen
     on these very batches, a bias that resampling cannot show.
     """

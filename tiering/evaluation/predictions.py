@@ -90,7 +90,7 @@ class EpochPredictions(Described):
 
     @property
     def reads_disk(self) -> bool:
-        """Whether some epoch reads from a disk: there is nothing to draw otherwise."""
+        """Whether some epoch reads from a disk: else there is nothing to plot."""
         return any(epoch.io_seconds for epoch in self.epochs)
 
     def lines(self) -> Iterator[tuple[str, list[PredictedEpoch]]]:
@@ -119,7 +119,7 @@ class EpochPredictions(Described):
         return knee.io_seconds <= self.step_total if self.step_seconds else knee is not first and not knee.all_fit
 
     def describe(self) -> list[Part]:
-        """Return the table, the knee of each line in words, and the curves if there is anything to draw."""
+        """Return the table, the knee of each line in words, and the curves if there is anything to plot."""
         columns = ["memory", "disk", "dtype", "bytes read", "reads", "hit rate", "I/O time per epoch", "± (95 %)"]
         columns += ["I/O time for lists per epoch", "batches sampled together"] if self._reads_lists else []
         columns += ["epoch time"] if self.step_seconds else []
@@ -180,7 +180,7 @@ class EpochPredictions(Described):
                 yield f"{asked} takes {format_bytes(epoch.memory)}: {read}"
 
     def draw(self, figure: Any) -> None:
-        """Draw time of an epoch by memory on a ``matplotlib.figure.Figure``: a line for each disk and dtype, its knee.
+        """Plot time of an epoch by memory on a ``matplotlib.figure.Figure``: a line for each disk and dtype, its knee.
 
         Of lines that coincide each is narrower than the one below it, so that all stay visible.
         """
@@ -210,7 +210,7 @@ class EpochPredictions(Described):
         axes.legend(frameon=False, fontsize=9)
 
     def plot(self, path: str | os.PathLike[str]) -> Path | None:
-        """Draw the curves into a file, whose ending chooses the format; ``None`` if no epoch `reads_disk`: no file."""
+        """Plot the curves into a file, whose ending chooses the format; ``None`` if no epoch `reads_disk`: no file."""
         figure, how = open_figure(Path(path)), self.parameters
         if not self.reads_disk:
             return None

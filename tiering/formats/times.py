@@ -70,7 +70,9 @@ def require_time(graph: Artifact, name: str) -> GraphTime:
     if found is None:
         raise MissingError(f"{graph.path}: the graph has no times named {name!r}; import it again with --time {name}")
     if found.name != name:
-        raise MissingError(f"{graph.path}: the graph has no times {name}, but {found.name} of {found.along}; give it")
+        raise MissingError(
+            f"{graph.path}: the graph has times {found.name!r} of {found.along}, not {name!r}; give that name"
+        )
     return found
 
 

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypedDict
 
 from tiering.errors import InputError
 from tiering.readahead.disk_speed import MEASURED, DiskSpeed, read_speed
+from tiering.readahead.memory import WORKERS
 from tiering.sampling import Negatives, SamplingOptions
 from tiering.sampling.options import SamplingKeywords, SubgraphKeywords
 from tiering.sampling.plan import whole_number
 from tiering.text.options import option
-from tiering.text.units import parse_device, parse_threads
+from tiering.text.units import parse_device
 
 if TYPE_CHECKING:
     import torch
@@ -174,7 +175,7 @@ class PipelineOptions:
 
     def __post_init__(self) -> None:
         if self.workers is None:
-            object.__setattr__(self, "workers", min(4, max(2 - self.in_order, parse_threads("auto") // 2)))
+            object.__setattr__(self, "workers", max(2 - self.in_order, WORKERS))
         for name, lowest in (("workers", 1), ("prefetch", 0)):
             whole_number(getattr(self, name), lowest, 2**31, name, f" of at least {lowest}")
         if self.sample_on not in ("auto", "cpu", "gpu"):

@@ -26,9 +26,10 @@ from tiering.readahead.config import (
     max_known,
 )
 from tiering.readahead.disk_speed import MAX_READ, DiskSpeed
+from tiering.text.units import parse_threads
 
 PREFETCH = 2  # batches that a loader keeps ready, by default
-WORKERS = 2  # threads of a loader that sample, by default
+WORKERS = min(4, max(1, parse_threads("auto") // 2))  # sampling threads of a loader, by default
 _MAPPED_SHARE = 1 / 3  # of memory, for files that sampling reads through the page cache
 LEAST_LISTS = 16 << 20  # bytes of lists; fewer are read again sooner than windows of batches are planned
 MAX_WINDOW = 64  # batches; half as many where memory holds less than a quarter of lists and rows

@@ -25,7 +25,7 @@ def is_url(path: str | os.PathLike[str]) -> bool:
 
 
 def nameable(path: str | os.PathLike[str]) -> bool:
-    """Return whether the system can have a file of such a path at all."""
+    """Return whether the system can have a file with this path at all."""
     try:
         return b"\0" not in os.fsencode(path)
     except UnicodeEncodeError:

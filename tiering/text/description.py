@@ -38,7 +38,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Plot:
-    """A plot below its title, drawn on a ``matplotlib.figure.Figure`` when it is shown; text has none."""
+    """A plot below its title, made on a ``matplotlib.figure.Figure`` when it is shown; text has none."""
 
     title: str
     draw: Callable[[Any], None]
