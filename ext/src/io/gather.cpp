@@ -74,15 +74,27 @@ GatherStats gather_memory(const TieredTable& table, std::span<const int64_t> giv
   std::array<std::atomic<int64_t>, kNumTiers> counted{};
   for_row_blocks(rows, rows * table.rows.out_bytes, threads, [&](int64_t b) {
     std::array<int64_t, kBlockRows> copied;
-    std::array<int64_t, kNumTiers> here{};
-    const int64_t begin = b * kBlockRows;
-    const std::span ids(copied.data(), static_cast<size_t>(std::min(rows - begin, kBlockRows)));
-    std::copy_n(given.begin() + begin, ids.size(), ids.begin());
+    std::array<const std::byte*, kBlockRows + kPrefetchRows> places;
+    const int64_t begin = b * kBlockRows, count = std::min(rows - begin, kBlockRows);
+    const std::span ids(copied.data(), static_cast<size_t>(count));
+    std::copy_n(given.begin() + begin, count, ids.begin());
     check_ids(ids, table.ranges.num_rows);
-    for (const int64_t id : ids) ++here[static_cast<size_t>(table.ranges.tier_of(id))];
-    for (size_t t = 0; t < kNumTiers; ++t) counted[t] += here[t];
-    write_block(table.rows, 0, static_cast<int64_t>(ids.size()), out + begin * table.rows.out_bytes,
-                [&](int64_t i) { return memory_row(table, ids[static_cast<size_t>(i)]); });
+    std::array<int64_t, kNumTiers - 1> below{};
+    for (const int64_t id : ids) {
+      below[0] += id < table.ranges.gpu_end;
+      below[1] += id < table.ranges.peer_end;
+      below[2] += id < table.ranges.cpu_end;
+    }
+    for (size_t t = 0; t < kNumTiers; ++t)
+      counted[t] += (t < below.size() ? below[t] : count) - (t > 0 ? below[t - 1] : 0);
+    for (int64_t i = 0; i < count + kPrefetchRows; ++i)
+      places[i] = memory_row(table, ids[static_cast<size_t>(std::min(i, count - 1))]);
+    for (int64_t i = 0; i < kPrefetchRows; ++i) prefetch_row(places[i], table.rows.row_bytes, kPrefetchBytes);
+    std::byte* to = out + begin * table.rows.out_bytes;
+    for (int64_t i = 0; i < count; ++i, to += table.rows.out_bytes) {
+      prefetch_row(places[i + kPrefetchRows], table.rows.row_bytes, kPrefetchBytes);
+      table.rows.write(to, places[i]);
+    }
   });
   GatherStats stats;
   for (size_t t = 0; t < kNumTiers; ++t) {
