@@ -59,6 +59,20 @@ def done(report: list[dict[str, Any]]) -> list[str]:
 ALL = ["import", "score", "reorder", "layout"]
 
 
+def test_stripe_files_in_the_layout_of_the_chain(config: Path) -> None:
+    """A second run, as of a nightly job, finds the layout there."""
+    config.write_text(re.sub(r"ssd = .*", 'ssd = ["made/layout/disk"]', CONFIG))
+    assert done(run_config(config)) == ALL
+    made = config.parent / "made" / "layout"
+    assert all(path.is_relative_to(made) for path in Layout.open(made).images)
+    assert done(run_config(config)) == []
+    config.write_text(config.read_text().replace('gpu = "10%"', 'gpu = "20%"'))
+    assert done(run_config(config)) == ["layout"]
+    config.write_text(config.read_text().replace("made/layout/disk", "made/graph/disk"))
+    with pytest.raises(InputError, match="graph"):
+        run_config(config)
+
+
 def test_goes_on_where_it_stopped(config: Path) -> None:
     report = run_config(config)
     assert done(report) == ALL

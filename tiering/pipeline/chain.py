@@ -105,10 +105,9 @@ class _Chain:
         reads = [config.reorder.get("first"), *(config.score.get(name) for name in ("scores", "train", "seed_time"))]
         local = [config.source] if isinstance(config.source, Path) else []
         reads += [source for source in local if not lies_in(Path(path), source)]
-        for stage, folder in FOLDERS.items():
+        apart = folders_apart(config.out / FOLDERS["layout"], config.layout.folders)
+        for folder in FOLDERS.values():
             around = [*((source, "holds the dataset") for source in local), *scratch_of(config.dataset)]
-            ssd = config.layout.folders
-            apart = folders_apart(config.out / folder, ssd) if stage == "layout" else ssd
             replace(shared, out=config.out / folder).check_output(reads, apart, around)
         memory = config.memory if shared.memory is None else shared.memory
         return cls(config, replace(shared, memory=memory, checked=True))
