@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import itertools
 import resource
@@ -37,6 +38,7 @@ def chain(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(folder: Path, out: Path, line: str, more: int) -> tuple[int, str]:
     """Exit code and standard error of a command that may open so many more files than are open now."""
+    gc.collect()  # files that earlier tests left open would give room as they go
     command, *words = line.split()
     paths = [str(folder / word) if (folder / word).exists() else word for word in words]
     paths = [str(out.parent / word) if word == "ssd" else word for word in paths]
