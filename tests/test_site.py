@@ -132,7 +132,7 @@ def test_the_navigation_leads_to_pyg_and_to_the_reference_of_its_loader(page, ex
     method = page.locator(".doc-function", has=page.locator('[id="tiering.loader.TieredLayout.pyg_loader"]'))
     expect(method.get_by_role("heading", name="pyg_loader")).to_be_in_viewport()
     expect(method).to_contain_text("num_neighbors")
-    expect(method).to_contain_text("As PyG's: per hop, the seeds' own first")
+    expect(method).to_contain_text("As in PyG: per hop, the seeds' own first")
 
 
 PAGES = ["index", "command-line", "importing", "datasets", "evaluate", "gpu", "api/options", "data_specs/layout"]

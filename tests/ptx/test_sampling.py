@@ -158,7 +158,7 @@ def test_unsound_adjacency_and_seeds(gpu, stream):
         sampler.finish()
     bad = np.array([4, 60, -1])
     sampler.start([(gpu.lend(bad), 3), (0, 0)], 0, 0, stream.handle)
-    with pytest.raises(ValueError, match="seed 1: its id is no node"):
+    with pytest.raises(ValueError, match="seed 1: its id is not a node of the graph"):
         sampler.finish()
 
 

@@ -67,13 +67,13 @@ def test_too_little_memory_leaves_nothing(gpu, kit, build):
     free = gpu.live("bytes")
     gpu.set_memory(free + 300 * 4096 - 1)
     with pytest.raises(
-        BudgetError, match=r"gpu tier: memory of the GPU.*1.172 MiB wanted; 1.172 MiB are free; give a smaller gpu="
+        BudgetError, match=r"gpu tier: memory of the GPU.*1.172 MiB needed; 1.172 MiB are free; give a smaller gpu="
     ):
         layout.features(device="cuda")
     assert gpu.live("bytes") == free
     gpu.set_memory(1 << 30)
     gpu.set_registrable(4096)
-    with pytest.raises(BudgetError, match=r"cpu tier: page-locking host memory.*wanted; lock less"):
+    with pytest.raises(BudgetError, match=r"cpu tier: page-locking host memory.*needed; lock less"):
         layout.features(device="cuda")
     assert gpu.live("bytes") == free
 

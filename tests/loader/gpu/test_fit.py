@@ -13,6 +13,7 @@ from numpy.testing import assert_allclose
 import tiering
 from tiering import cuda, pipeline
 from tiering.errors import CapabilityError, InputError
+from tiering.formats.layout import Layout
 from tiering.layout.options import LayoutOptions
 from tiering.loader.gpu import device as devices
 from tiering.loader.gpu import fit
@@ -145,7 +146,7 @@ def test_a_layout_is_planned_by_what_was_measured(gpu, chain, clock, tmp_path, t
     given = ("--gpu", "8KiB", "--adjacency-cache", "auto", "--scores", scores.path)
     done = tiering_cli("layout", reordered.path, *given, "--fit", "auto", "--out", tmp_path / "fitted").ok()
     assert "note: access costs fitted on reordered, " in done.err and "rows of 64 B 0.0 %" in done.err
-    layout = pipeline.commands.Layout.open(tmp_path / "fitted")
+    layout = Layout.open(tmp_path / "fitted")
     recorded = layout.manifest.provenance["options"]
     costs = recorded["gpu_times"]
     assert recorded["fit"] == "auto"
@@ -159,7 +160,7 @@ def test_a_layout_is_planned_by_what_was_measured(gpu, chain, clock, tmp_path, t
     (tmp_path / "costs.json").write_text(json.dumps({"device": "x", **document}))
     by_file = ("--access-costs", tmp_path / "costs.json", "--out", tmp_path / "by-file")
     tiering_cli("layout", reordered.path, *given, *by_file).ok()
-    assert pipeline.commands.Layout.open(tmp_path / "by-file").manifest.body == layout.manifest.body
+    assert Layout.open(tmp_path / "by-file").manifest.body == layout.manifest.body
     assert not layout.problems("full")
 
 

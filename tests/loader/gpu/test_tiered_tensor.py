@@ -156,7 +156,7 @@ def test_too_little_memory_leaves_nothing(gpu):
     free = gpu.live("bytes")
     gpu.set_memory(free + (2 << 20) - 1)
     with pytest.raises(
-        BudgetError, match=r"tiered tensor: gpu: memory of the GPU: .*: 2 MiB wanted; 2 MiB are free; give"
+        BudgetError, match=r"tiered tensor: gpu: memory of the GPU: .*: 2 MiB needed; 2 MiB are free; give"
     ):
         tiering.tiered(tensor, gpu="2MiB", device="cuda")
     assert gpu.live("bytes") == free
