@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from functools import cache
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import numpy as np
@@ -58,6 +60,8 @@ _LEAST = 64 << 20
 _GIVEN = 0.95
 """Fraction of the group that the loader gets as ``memory=``."""
 _SEEDS, _EPOCHS = 5, 20
+_STEP, _LONG, _IDLE, _WAITS = 0.25, 40.0, 3, 4
+"""Seconds between measurements of the processors, length of a run, and columns of /proc/stat."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +95,7 @@ def prepare(inputs: Inputs, dim: int) -> dict[str, Any]:
     return {**places, "table": str(folder / "table"), "folder": str(folder), "nodes": nodes, "dim": dim}
 
 
-def run(inputs: Inputs, side: str, setting: Setting, stages: Sequence[str]) -> dict[str, Any]:
+def run(inputs: Inputs, side: str, setting: Setting, stages: Sequence[str], lasting: float = 3) -> dict[str, Any]:
     """Run a side in its group: figures of ``only`` (sampling) and ``all`` by stage; none where memory is too little."""
     options = prepare(inputs, setting.dim)
     nodes = options["nodes"]
@@ -104,7 +108,8 @@ def run(inputs: Inputs, side: str, setting: Setting, stages: Sequence[str]) -> d
     forget([path for path in Path(options["folder"]).rglob("*") if path.is_file() and path.stat().st_size])
     options |= {
         "memory": data, "loader_memory": int(_GIVEN * limit) - base["files"], "threads": 16,
-        "seconds": 3 * inputs.seconds, "superbatch": max(1, nodes // 200 // setting.batch_size), "stages": list(stages),
+        "seconds": lasting * inputs.seconds, "superbatch": max(1, nodes // 200 // setting.batch_size),
+        "stages": list(stages),
         "fanouts": [setting.fanout] * 3, "batch_size": setting.batch_size,
     }  # fmt: skip
     return _process(side, options, None if inputs.small else limit)
@@ -166,6 +171,56 @@ def figure_2(inputs: Inputs) -> Figure:
           for side, gain in GROWTH.items()),
     ]  # fmt: skip
     return Figure("Memory contention by dimension (figures 2, 3, 8 and 11)", _setting(inputs), panels, claims)
+
+
+class ProcessorUse(Thread):
+    """A thread that measures the machine's processors from time to time: work, and waiting for a disk, in percent."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.seconds, self.busy, self.waiting = list[float](), list[float](), list[float]()
+        self._over = Event()
+        self.start()
+
+    def run(self) -> None:
+        """Measure until the run is over."""
+        start, last = time.perf_counter(), self._ticks()
+        while not self._over.wait(_STEP):
+            now = self._ticks()
+            spent = now - last
+            self.seconds.append(time.perf_counter() - start)
+            self.busy.append(100 * float(spent.sum() - spent[_IDLE] - spent[_WAITS]) / max(1, spent.sum()))
+            self.waiting.append(100 * float(spent[_WAITS]) / max(1, spent.sum()))
+            last = now
+
+    def stop(self) -> None:
+        """End the measurement."""
+        self._over.set()
+        self.join()
+
+    @staticmethod
+    def _ticks() -> Any:
+        return np.array(Path("/proc/stat").read_text().split("\n")[0].split()[1:9], np.int64)
+
+
+def figure_3(inputs: Inputs) -> Figure:
+    """Return the processors' work and waiting over the time of a run of each side; a process starts for two seconds."""
+    found = dict[str, ProcessorUse]()
+    for side in SIDES:
+        prepare(inputs, 128)
+        found[side] = ProcessorUse()
+        run(inputs, side, Setting(), ("all",), lasting=_LONG)
+        found[side].stop()
+    panels, claims = [], []
+    names = {"busy": "processors at work, %", "waiting": "processors idle while a read is under way, %"}
+    for name, axis in names.items():
+        values = {side: (use.seconds, getattr(use, name)) for side, use in found.items()}
+        panels.append(Panel(axis.partition(",")[0], "s", axis, [Line(side, *own) for side, own in values.items()]))
+        for side, (_, own) in values.items():
+            paper = "little" if (side == OURS) == (name == "waiting") else "much"
+            claims.append((f"{side}: {axis}, mean of the second half", paper, f"{np.mean(own[len(own) // 2 :]):.0f}"))
+    setting = f"{_setting(inputs).rpartition(' Each run')[0]} Measured every {_STEP} s on the whole machine."
+    return Figure("Processors over time (CPU half of figures 3 and 11)", setting, panels, claims)
 
 
 def _setting(inputs: Inputs) -> str:
@@ -307,5 +362,6 @@ def figure_14(inputs: Inputs) -> Figure:
 
 
 FIGURES: dict[str, FigureMaker] = {
-    "gnndrive-2": figure_2, "gnndrive-9": figure_9, "gnndrive-14": figure_14, "gnndrive-b1": figure_b1,
+    "gnndrive-2": figure_2, "gnndrive-3": figure_3, "gnndrive-9": figure_9, "gnndrive-14": figure_14,
+    "gnndrive-b1": figure_b1,
 }  # fmt: skip
