@@ -212,14 +212,15 @@ def figure_3(inputs: Inputs) -> Figure:
         run(inputs, side, Setting(), ("all",), lasting=_LONG)
         found[side].stop()
     panels, claims = [], []
-    names = {"busy": "processors at work, %", "waiting": "processors idle while a read is under way, %"}
+    names = {"busy": "processors at work, %", "waiting": "processors waiting for reads, %"}
     for name, axis in names.items():
         values = {side: (use.seconds, getattr(use, name)) for side, use in found.items()}
         panels.append(Panel(axis.partition(",")[0], "s", axis, [Line(side, *own) for side, own in values.items()]))
         for side, (_, own) in values.items():
             paper = "little" if (side == OURS) == (name == "waiting") else "much"
             claims.append((f"{side}: {axis}, mean of the second half", paper, f"{np.mean(own[len(own) // 2 :]):.0f}"))
-    setting = f"{_setting(inputs).rpartition(' Each run')[0]} Measured every {_STEP} s on the whole machine."
+    where = f"{_setting(inputs).rpartition(' Each run')[0]} Measured every {_STEP} s on the whole machine; processors"
+    setting = f"{where} wait that are idle while a read is under way."
     return Figure("Processors over time (CPU half of figures 3 and 11)", setting, panels, claims)
 
 
