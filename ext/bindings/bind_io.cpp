@@ -88,8 +88,7 @@ void init_table(BoundTable* self, int64_t row_bytes, const std::vector<int64_t>&
   if (ssd) table.memory.ssd = rows_of(&*ssd, ssd_rows, "ssd");
   if (ssd_rows > 0 && !ssd) {
     TIERING_EXPECT(reader != nullptr, "reader: expected one, because the ssd tier has rows");
-    TIERING_EXPECT(table.ssd.sound(row_bytes),
-                   "ssd rows: stride, rows per unit, unit, page and images do not match");
+    TIERING_EXPECT(table.ssd.sound(row_bytes), "ssd rows: stride, rows per unit, unit, page and images do not match");
   }
   for (const auto& each : checksums) {
     table.checksums.push_back(each.get("checksums"));

@@ -137,9 +137,7 @@ uint32_t advance_read(const ImageFile& image, const Read& read, uint32_t done, u
   return aligned;
 }
 
-IoError inherited_error() {
-  return IoError(ECHILD, "these reads belong to another process, and this is a fork of it");
-}
+IoError inherited_error() { return IoError(ECHILD, "these reads belong to another process, and this is a fork of it"); }
 
 IoError read_error(const ImageFile& image, const Read& read, uint32_t done, int code) {
   std::string text = image.path() + ": reading " + std::to_string(read.bytes - done) + " bytes at byte " +

@@ -61,10 +61,9 @@ class ModuleBus final : public DriveBus {
     const int error = mapped.get();
     if (error != 0) {
       forget(memory, false);
-      throw failed(of_device
-                       ? "mapping GPU memory: build the module for CUDA, and use a data center GPU"
-                       : "mapping memory",
-                   error);
+      throw failed(
+          of_device ? "mapping GPU memory: build the module for CUDA, and use a data center GPU" : "mapping memory",
+          error);
     }
     return addresses;
   }

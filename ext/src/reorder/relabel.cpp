@@ -245,8 +245,8 @@ Buffer<int64_t> relabel_indptr(std::span<const int64_t> indptr, const IdSpan& ds
            [&](int64_t begin, int64_t end) { std::fill(result.data() + begin, result.data() + end, 0); });
   dst_old_to_new.visit([&](const auto& places) { scatter_degrees(indptr, places, result, threads); });
   sum_up(result, threads);
-  TIERING_EXPECT(result[n] == indptr.back(), "dst_old_to_new is not a permutation: its columns have ",
-                 result[n], " entries, the graph has ", indptr.back());
+  TIERING_EXPECT(result[n] == indptr.back(), "dst_old_to_new is not a permutation: its columns have ", result[n],
+                 " entries, the graph has ", indptr.back());
   return result;
 }
 
