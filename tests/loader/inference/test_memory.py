@@ -8,7 +8,7 @@ import sys
 
 import pytest
 from inferred import Sage, digest, odd_graph
-from peaks import settle
+from peaks import peak_memory, settle
 from tight_memory import spare
 
 from tiering.errors import BudgetError
@@ -60,3 +60,13 @@ def test_blocks_shrink_to_the_memory(kit, build, tmp_path, capsys):
     assert digest(found) == digest(layout.inference(model.layers, tmp_path / "more", edges=edges, **tight))
     with pytest.raises(BudgetError, match="memory: "):
         layout.inference(model.layers, tmp_path / "less", memory=spare(6 << 20).limit, **tight)
+
+
+def test_a_trial_takes_no_memory_that_there_is_not(kit, build, tmp_path):
+    """Rows of the block of a trial are counted before they are made."""
+    layout, model = build(odd_graph(kit, 30_000, 1024)), Sage(1024, 16, 8)
+    settle()
+    limit = spare(24 << 20).limit
+    with peak_memory() as peak, pytest.raises(BudgetError, match=r"layer 0: rows of a block of .* edges, read"):
+        layout.inference(model.layers, tmp_path / "e", edges=50_000, memory=limit, order="rank")
+    assert peak.bytes < limit + (24 << 20)

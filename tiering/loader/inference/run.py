@@ -220,6 +220,10 @@ class Inference:
             rows: Any = None
             for b in dict.fromkeys((0, int(np.diff(run.bounds).argmax()))):  # messages go by edges, outputs by nodes
                 ((block, _),) = self._blocks(self._layout, number, run.since(b, b + 1), features=None)
+                own_rows = [(len(block.nodes[name]), *inputs[name]) for name in block.nodes if name in inputs]
+                own_bytes = sum(n * dim * getattr(torch, dtype).itemsize for n, dim, dtype in own_rows)
+                what = f"layer {number}: rows of a block of {int(run.edges[b])} edges, read and in the function,"
+                self._limit.require(2 * own_bytes, what)  # before a trial makes them
                 x: Any = {
                     name: torch.ones(len(i), inputs[name][0], dtype=getattr(torch, inputs[name][1]), device=i.device)
                     for name, i in block.nodes.items()
