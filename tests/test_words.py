@@ -79,7 +79,10 @@ BRITISH = re.compile(
     r"neighbour|label(led|ling)\b|optimis|quantis|colour|licence|modelled|\bspelt\b|initialis|recognis|behaviour",
     re.IGNORECASE,
 )
-KEPT = re.compile(r"neighbour_seconds|num[-_](labelled|neighbours)|quantised-rows|--colour|unlabell\?ed")
+KEPT = re.compile(
+    r"neighbour_seconds|num[-_](labelled|neighbours)|\bneighbours(: InitVar|: bool|=False| is not|\)$)"
+    r"|['\"]licence['\"]|quantised-rows|--colour|unlabell\?ed"
+)
 """Names on disk, options, pages; the words that tests of unknown options use."""
 
 

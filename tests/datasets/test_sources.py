@@ -89,6 +89,12 @@ def tree(tmp_path: Path) -> Path:
     return root
 
 
+def test_the_other_spelling_of_a_key_is_accepted(tmp_path):
+    for name, text in (("a", SPEC), ("b", SPEC.replace("license", "licence"))):
+        (tmp_path / f"{name}.toml").write_text(text)
+    assert find_spec(str(tmp_path / "a.toml")) == find_spec(str(tmp_path / "b.toml"))
+
+
 def test_the_sizes_of_the_specifications_are_those_published():
     files = {file.path: file.bytes for file in find_spec("igbh-full").files}
     assert files["paper/node_feat.npy"] == 1_103_241_928_704

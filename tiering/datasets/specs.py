@@ -23,6 +23,7 @@ from tiering.errors import InputError, MissingError
 from tiering.formats.dataset import Dataset, EdgeData, FeatureStream, NodeData
 from tiering.formats.features import FeatureTable
 from tiering.formats.npy_file import is_npy, open_npy
+from tiering.text.options import accept_spelling
 from tiering.text.units import format_bytes
 
 FLAGS = ("both_directions",)  # names in DatasetSpec.about whose values are 1 or 0
@@ -128,6 +129,7 @@ def _read(path: Path) -> list[DatasetSpec]:
     except (ValueError, RecursionError) as error:
         what = " ".join(str(error).split())[:200]
         raise InputError(f"{path}: expected {language} ({what}); correct the file") from error
+    accept_spelling(document, "licence", "license")
     for place, text in schema_problems(document, "source"):
         raise InputError(f"{path}: {place}: {text}; see data_specs/sources.md")
     return [_make_spec(document, size, variant) for size, variant in document["variants"].items()]

@@ -22,6 +22,7 @@ from tiering.errors import InputError, MissingError
 from tiering.formats.adjacency_prefix import ListBytes
 from tiering.formats.ssd_rows import ssd_stride
 from tiering.layout.tiers import Capacities, RankedTable
+from tiering.text.options import accept_spelling
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -95,8 +96,7 @@ def read_access_costs(path: str | os.PathLike[str]) -> AccessCosts:
         document = json.loads(file.read_text())
     except (ValueError, RecursionError) as error:
         raise InputError(f"{where}: not valid JSON ({error}); expected {_FORM}") from None
-    if isinstance(document, dict) and "neighbor_seconds" in document:
-        document["neighbour_seconds"] = document.pop("neighbor_seconds")
+    accept_spelling(document, "neighbor_seconds", "neighbour_seconds")
     _check_fields(document, ("device", "feature_seconds", "list_seconds", "neighbour_seconds"), _ASSUMED, where)
     feature, device = document["feature_seconds"], document["device"]
     _check_fields(feature, ("base", "per_byte"), {}, f"{where}: feature_seconds")

@@ -19,7 +19,7 @@ from tiering.scores.options import AUTO, OPTIONS, SAMPLING
 from tiering.scores.plan import METHODS
 from tiering.scores.request import check_options
 from tiering.text.arguments import check_names, is_url, require_local
-from tiering.text.options import options_of
+from tiering.text.options import accept_spelling, options_of
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,7 @@ def read_config(path: Path) -> ChainConfig:
 
 def _sections(path: Path) -> dict[str, dict[str, Any]]:
     document, known = read_toml(require_file(path, "a TOML file that describes a chain")), known_keys()
-    if isinstance(section := document.get("dataset"), dict) and "num_labeled" in section:
-        section["num_labelled"] = section.pop("num_labeled")
+    accept_spelling(document.get("dataset"), "num_labeled", "num_labelled")
     _refuse_unknown(path, "section", document, tuple(known))
     for name, section in document.items():
         if not isinstance(section, dict):

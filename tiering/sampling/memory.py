@@ -12,7 +12,7 @@ from tiering.sampling.options import SamplingOptions
 
 NODE_BYTES, EDGE_BYTES = 80, 16  # bytes of a batch being sampled: per unique node and per edge, tables half empty
 DISJOINT_BYTES, MIRROR_BYTES = 40, 64  # in addition: per node of a disjoint batch, per edge of a bidirectional one
-CANDIDATE_BYTES = 64  # ``ladies``: per neighbor of a layer's nodes while the next layer is drawn
+CANDIDATE_BYTES = 64  # ``ladies``: per neighbor of a layer's nodes while the next layer is sampled
 INDPTR_BYTES = 16  # begin and end of a list
 SUMS_PER_SECTOR = 4  # sums of weights, 8 bytes each, in the at least 32 bytes that a GPU reads
 

@@ -48,6 +48,12 @@ def spell_flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
+def accept_spelling(values: Any, other: str, name: str) -> None:
+    """Rename the key `other` of a mapping, another spelling of `name`; anything else stays as it is."""
+    if isinstance(values, dict) and other in values:
+        values[name] = values.pop(other)
+
+
 def words_of(metavar: str | None) -> list[str]:
     """Return the words among the values that a metavar lists: ``auto`` of ``SIZE|auto``."""
     return [word for word in (metavar or "").split("|") if word.isidentifier() and word.islower()]

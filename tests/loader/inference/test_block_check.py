@@ -57,6 +57,7 @@ def test_rows_that_depend_on_the_block_are_refused(kit, build, tmp_path, number)
 
 def test_single_rows_that_depend_on_the_block_are_refused(kit, build, tmp_path):
     layout = build(odd_graph(kit, 300))
+    assert Layer(abs, neighbours=False) == Layer(abs, neighbors=False) != Layer(abs)
     layers = [Layer(lambda block, x: x - x.mean(0), neighbors=False)]
     with pytest.raises(ModelError, match="rows depend on other nodes"):
         layout.inference(layers, tmp_path / "e", edges=200)

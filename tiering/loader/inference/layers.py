@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import InitVar, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +42,12 @@ class Layer:
     """Whether the function may read edge data (`InferenceBlock.edge_data`), where the graph has some."""
     degrees: Degrees | None = None
     """How degrees of the whole graph become `InferenceBlock.factors`, for graphs of one relation."""
+    neighbours: InitVar[bool | None] = None
+    """Another spelling of `neighbors`."""
+
+    def __post_init__(self, neighbours: bool | None) -> None:
+        if neighbours is not None:
+            object.__setattr__(self, "neighbors", neighbours)
 
 
 def run_function(layer: Layer, number: int, block: InferenceBlock, x: Rows) -> torch.Tensor | None:
