@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shlex
@@ -21,6 +22,7 @@ from tiering.text.arguments import check_names, check_working_directory
 
 USAGE, INTERNAL, INTERRUPTED = 2, 70, 130
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_NEW_OBJECTS = 50_000  # that begin a collection of garbage: modules make many that live as long as the process
 _last = signal.SIGINT
 _loading = True  # there is no work yet that a signal would have to stop in order
 
@@ -31,10 +33,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     Errors of the user or the machine are one line on standard error, of JSON with ``--json``.
     """
     errors.flags = {}
+    collecting = gc.get_threshold()
+    gc.set_threshold(_NEW_OBJECTS)
     try:
         return _run(list(sys.argv[1:] if argv is None else argv))
     finally:
         errors.flags = None
+        gc.set_threshold(*collecting)
 
 
 def _run(arguments: list[str]) -> int:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from tiering.artifacts.manifest import FileEntry, Relation, id_bytes, relation_key, storage_dtype
 from tiering.artifacts.reader import uncached_bytes
-from tiering.formats.dataset import Dataset, FeatureStream
 from tiering.formats.features import EDGE_FEATURES, LABEL_VALUES, FeatureTable, edge_feature_shape
 from tiering.formats.graph import Graph, relation_folder
+
+if TYPE_CHECKING:
+    from tiering.formats.dataset import Dataset
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,7 @@ class GraphShape:
             arrays |= {f"split-{split}": 8 * int(ids.shape[0]) for split, ids in data.splits.items()}
             arrays |= {extra: values.nbytes for extra, values in data.extra.items()}
             table = data.features
-            if isinstance(table, FeatureStream):
+            if table is not None and not isinstance(table, FeatureTable):
                 table = table.table(path / "features", name)
             nodes[name] = NodeShape(data.num_nodes, arrays, table)
         for edges in dataset.edges:

@@ -16,7 +16,6 @@ from tiering.artifacts.manifest import Manifest
 from tiering.artifacts.remote_path import RemotePath, as_path
 from tiering.artifacts.storage import nearest_folder
 from tiering.errors import InputError, TieringError
-from tiering.formats.dataset import Dataset
 from tiering.formats.shape import GraphShape
 from tiering.memory import parse_memory
 from tiering.pipeline.stage import Pathlike, StageRun
@@ -26,6 +25,7 @@ from tiering.text.progress import note
 
 if TYPE_CHECKING:
     from tiering.datasets.specs import DatasetSpec
+    from tiering.formats.dataset import Dataset
 
 CHECKSUM_FEATURES = "checksum_features"  # option of an import that is not the source's
 PARSED = ("edgelist", "mtx", "npz", "parquet", "tables", "dgl")
