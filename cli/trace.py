@@ -52,7 +52,8 @@ def trace_command(
                 if count == batches:
                     break
             seconds, stats = time.perf_counter() - start, loader.stats()
-            choice, depth = None if loader.lookahead is None else loader.lookahead.choice, loader.queue_depth
+            ahead, depth = loader.lookahead, loader.queue_depth
+            choice = None if ahead is None or ahead.cached else ahead.choice
             lists = loader.lists_speed()
             plans = {
                 "lists_disk": lists and lists.as_dict(),
@@ -63,7 +64,10 @@ def trace_command(
             if call.json:
                 continue
             facts = [f"look-ahead: {choice}; {choice.seconds:.5f} s of reading per batch predicted"] if choice else []
-            facts += [f"ssd: {depth}"] if depth else []
+            if ahead is not None and ahead.cached:
+                facts.append("ssd: the page cache has the stripe files; --direct on reads from disk")
+            elif depth:
+                facts.append(f"ssd: {depth}")
             facts += [f"disk of neighbor lists: {lists}"] if lists else []
             print_parts(
                 f"epoch {epoch}: {seconds:.3f} s, {seconds / max(1, count):.5f} s per batch, first batch {first:.3f} s",

@@ -109,15 +109,16 @@ def main() -> None:
         times["epochs"].append((time.perf_counter() - start) / count)
         times["training"].append((training.seconds - trained) / count if training else 0.0)
     ahead = getattr(loader, "lookahead", None)
+    read = ahead is not None and ahead.buffer is not None  # else rows came from memory or the page cache
     print(
         json.dumps(
             {
                 **times, "batches": count, "rows": rows, "own": own_memory(),
                 "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, "pid": os.getpid(),
-                "choice": str(ahead.choice) if ahead else None,
-                "foreseen": ahead.choice.seconds if ahead else None,
-                "speed": str(ahead.speed) if ahead else None,
-                "buffer": ahead.buffer.counters() if ahead else None,
+                "choice": str(ahead.choice) if read else None,
+                "foreseen": ahead.choice.seconds if read else None,
+                "speed": str(ahead.speed) if read else None,
+                "buffer": ahead.buffer.counters() if read else None,
             }
         )
     )  # fmt: skip

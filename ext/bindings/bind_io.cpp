@@ -33,7 +33,7 @@ constexpr int64_t kSector = 4096;
 
 std::unique_ptr<SsdReader> open_reader(const std::vector<std::string>& paths, int64_t page_bytes,
                                        const std::string& engine, int depth, const std::string& direct,
-                                       int64_t row_bytes) {
+                                       int64_t row_bytes, bool map) {
   TIERING_EXPECT(!paths.empty(), "paths: expected at least one image");
   TIERING_EXPECT(page_bytes >= 512 && page_bytes <= (64 << 20) && (page_bytes & (page_bytes - 1)) == 0,
                  "page_bytes: expected a power of two from 512 to 64 Mi, found ", page_bytes);
@@ -43,7 +43,7 @@ std::unique_ptr<SsdReader> open_reader(const std::vector<std::string>& paths, in
   const EngineOptions options{.depth = depth,
                               .max_read = static_cast<uint32_t>(std::max(
                                   kMaxRead, round_up(row_bytes, kSector) + 2 * std::max(page_bytes, kSector)))};
-  return std::make_unique<SsdReader>(std::move(images), options, engine);
+  return std::make_unique<SsdReader>(std::move(images), options, engine, map);
 }
 
 std::string fallback_of(SsdReader& reader) {
@@ -101,6 +101,11 @@ void init_table(BoundTable* self, int64_t row_bytes, const std::vector<int64_t>&
 GatherStats gather_into(const BoundTable& self, std::span<const int64_t> ids, RowsTarget out, int threads) {
   expect_target(self.table, ids, out);
   return gather(self.table, ids, out.data, threads);
+}
+
+bool in_page_cache(const std::vector<std::string>& paths) {
+  return std::all_of(paths.begin(), paths.end(),
+                     [](const auto& path) { return MappedImage(ImageFile(path, DirectMode::off)).cached(); });
 }
 
 Buffer<uint32_t> hashes_of(std::span<const std::byte> data, int64_t page_bytes) {
@@ -162,11 +167,12 @@ void bind_io(nb::module_& m) {
   m.attr("ALIGNMENT") = kSector;
   m.attr("DEFAULT_DEPTH") = EngineOptions{}.depth;
   m.def("uring_unavailable", &uring_unavailable, Release());
+  m.def("in_page_cache", &in_page_cache, "paths"_a, Release());
   define(m, "page_hashes", &hashes_of, "data"_a, "page_bytes"_a);
 
   nb::class_<SsdReader>(m, "SsdReader")
       .def(nb::new_(&open_reader), "paths"_a, "page_bytes"_a, "engine"_a, "depth"_a, "direct"_a = "auto",
-           "row_bytes"_a = 1, Release())
+           "row_bytes"_a = 1, "map"_a = false, Release())
       .def_prop_ro("engine", [](const SsdReader& r) { return std::string(r.engine_name()); })
       .def_prop_ro("fallback", &fallback_of, Release())
       .def_prop_ro("depth", [](const SsdReader& r) { return r.options.depth; })

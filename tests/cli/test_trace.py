@@ -13,6 +13,7 @@ import tiering
 from tiering import native
 from tiering.cli.main import main
 from tiering.errors import MissingError
+from tiering.formats.layout import Layout
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +117,15 @@ def test_reads_in_flight_are_those_of_the_disk(layout: Path, tmp_path: Path, cap
         assert epoch["queue_depth"]["peak_share"] == pytest.approx(share, abs=1e-3)
     assert main(["trace", str(layout), *model, "--depth", "128"]) == 0
     assert "128 reads in flight for each stripe file (asked for): 56% of the disks' peak" in capsys.readouterr().out
+
+
+def test_rows_in_the_page_cache_are_named(layout: Path, capsys: Any) -> None:
+    for image in Layout.open(layout).images:
+        image.read_bytes()
+    assert main(["trace", str(layout), "--memory", "tiers"]) == 0
+    assert "ssd, read" not in capsys.readouterr().out
+    assert main(["trace", str(layout), "--memory", "tiers", "--direct", "on"]) == 0
+    assert "ssd, read" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("options", "words"), [

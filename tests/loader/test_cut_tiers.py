@@ -114,7 +114,7 @@ def test_one_layout_at_three_sizes_is_three_layouts(graph, tmp_path, way, stored
     """The same batches, rows and bytes by tier as of layouts that are written with those sizes."""
     tiers = {"gpu": "10%", "peer": "2x5%", "cpu": "20%"} if stored == "mixed" else {"cpu": 0}
     one = write_layout(graph, tmp_path / "one", ssd=[tmp_path / "a", tmp_path / "b"], page=512, **tiers)
-    options = {**OPTIONS, "seeds": np.arange(0, 3000, 50), "ssd_model": known_disk(tmp_path)}
+    options = {**OPTIONS, "seeds": np.arange(0, 3000, 50), "ssd_model": known_disk(tmp_path), "direct": "off"}
     counts = set()
     with tiering.open(one.path) as layout:
         for number, sizes in enumerate(SIZES):

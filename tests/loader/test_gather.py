@@ -118,7 +118,7 @@ def test_id_out_of_range(kit, build, engine, bad):
 
 def test_counters(kit, build, engine):
     layout, _ = bytes_layout(kit, build, 512)  # gpu 10, peer 41, cpu 30, ssd 149 rows, 8 per page
-    features = layout.features(engine=engine)
+    features = layout.features(engine=engine, direct="off")
     features.gather(np.concatenate([np.arange(ROWS), np.arange(ROWS)]))
     counters = features.counters
     assert {t: c.rows for t, c in counters.tiers.items()} == {"gpu": 20, "peer": 82, "cpu": 60, "ssd": 298}
@@ -137,7 +137,7 @@ def test_counters(kit, build, engine):
 
 def test_duplicates_are_read_once_and_whole_sectors_land_without_a_copy(kit, build, engine):
     layout, rows = bytes_layout(kit, build, 4096, tiers=(0, 0, 0))
-    features = layout.features(engine=engine)
+    features = layout.features(engine=engine, direct="off")
     ids = np.array([7, 100, 7, 7, 100])
     np.testing.assert_array_equal(features.gather(ids).numpy(), rows[ids])
     assert features.counters.ssd_reads == 2 and features.counters.ssd_read_bytes == 2 * 4096

@@ -149,7 +149,8 @@ SCRIPT = """
     disk = pathlib.Path(sys.argv[1] + ".json")
     disk.write_text(json.dumps({"reads_per_second": 1e5, "bytes_per_second": 1e9}))
     loader = tight_loader(
-        layout, 30, batch_size=8, fanouts=[3, 2], depth=4, ssd_model=disk, window=1, prefetch=int(sys.argv[2])
+        layout, 30, batch_size=8, fanouts=[3, 2], depth=4, ssd_model=disk, window=1, prefetch=int(sys.argv[2]),
+        direct="off",
     )
     lingering = iter(loader)
     next(lingering)

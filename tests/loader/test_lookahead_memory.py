@@ -21,7 +21,7 @@ SCRIPT = """
     disk = pathlib.Path(sys.argv[1] + ".json")
     disk.write_text(json.dumps({"reads_per_second": 1e5, "bytes_per_second": 1e9}))
     layout = tiering.open(sys.argv[1])
-    loader = layout.loader(batch_size=100, fanouts=[5, 3], memory=sys.argv[2], ssd_model=disk)
+    loader = layout.loader(batch_size=100, fanouts=[5, 3], memory=sys.argv[2], ssd_model=disk, direct="off")
     batches = 0
     with peaks.peak_memory() as peak:
         for epoch in range(2):

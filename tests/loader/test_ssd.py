@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import time
 from pathlib import Path
 
 import numpy as np
@@ -49,15 +48,6 @@ READ = """
         except tiering.errors.TieringError as error:
             print("refused:", type(error).__name__, error)
 """
-
-
-def forget(image: Path) -> None:
-    """Let the page cache forget a file; pages that were just written may take several calls."""
-    with image.open("rb") as file:
-        os.fsync(file.fileno())
-        for _ in range(20):
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-            time.sleep(0.01)
 
 
 def read_forbidden(layout: object, *parts: str) -> str:
@@ -195,18 +185,3 @@ def test_images_by_descriptor(tmp_path, engine):
     os.truncate(image, 4096)
     with pytest.raises(OSError, match=f"{image}: ends at byte 4096"):
         table.gather(np.array([0, 1]), np.empty((2, 4096), np.uint8))
-
-
-def test_files_in_the_page_cache_are_read_from_there(kit, build):
-    """``auto`` reads directly once they have left it; rows are the same."""
-    data = kit.small_graph()
-    layout = build(data)
-    image, rows = layout.artifact.image_places[0], []
-    for _ in range(2):
-        with layout.features() as features:
-            rows.append((features.placement()["ssd"]["where"], features.gather(np.arange(features.shape[0]))))
-        forget(image)
-    (first, there), (second, again) = rows
-    assert bool((there == again).all()) and first.endswith("buffered reads")
-    if image.stat().st_dev != Path("/dev/shm").stat().st_dev:
-        assert second.endswith("direct reads")

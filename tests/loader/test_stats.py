@@ -16,10 +16,10 @@ from tiering.loader.stats import Counters, LoaderStats, collect
 
 def test_rows_come_from_where_they_lay(kit: Any, build: Any) -> None:
     layout = build(kit.small_graph())
-    loader = layout.loader(batch_size=64, fanouts=(5,), memory="tiers")
+    loader = layout.loader(batch_size=64, fanouts=(5,), memory="tiers", direct="off")
     rows = sum(len(batch.x) for batch in loader)
     stats = loader.stats()
-    table = layout.features()
+    table = layout.features(direct="off")
     assert stats.batches == len(loader)
     assert sum(stats.rows.values()) == rows
     assert stats.bytes == rows * table.row_bytes

@@ -29,7 +29,7 @@ def small_batches(folder: Path) -> dict[str, Any]:
     """Options of loaders: small batches, a known disk, and so much under way that a window does not hold it."""
     return {
         "batch_size": 8, "fanouts": [3, 2], "seed": 7, "depth": 4, "ssd_model": known_disk(folder),
-        "window": 1, "workers": 3, "prefetch": 3,
+        "window": 1, "workers": 3, "prefetch": 3, "direct": "off",  # auto takes rows from the page cache
     }  # fmt: skip
 
 

@@ -47,8 +47,8 @@ class ReadOptions:
     """Reads in flight for each stripe file, at most. ``auto``: the disks' reads per second times the latency of one
     read, of ``ssd_model`` or as measured, 128 to 256; 128 where these are not known. Engine ``bam`` reads each drive
     through as many pairs of queues as that takes, 255 reads each; ``auto``: 4 pairs."""
-    direct: str = "auto"
-    """O_DIRECT reads: ``on``, ``off``, or ``auto``: on, unless the page cache has the stripe files already."""
+    direct: str = option("auto", "Read past the page cache; auto: only rows that it does not have.", "auto|on|off")
+    """O_DIRECT reads: ``on``, ``off``, or ``auto``: on, but rows that the page cache has are taken from there."""
     threads: int | str | None = "auto"
     """Threads that copy rows from memory."""
     verify: bool = False

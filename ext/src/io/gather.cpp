@@ -15,13 +15,42 @@ constexpr int64_t kBlockRows = 512;          // ids per block of memory copies; 
 constexpr int64_t kPrefetchRows = 8;         // rows looked ahead: enough to cover the latency of memory
 constexpr int64_t kPrefetchBytes = 1024;     // of a row; the processor goes on by itself
 constexpr int64_t kParallelBytes = 1 << 20;  // below this a team of threads costs more than it saves
+constexpr int64_t kTried = 64;               // rows by which a call knows whether the page cache has its rows
 
-/// Address of a row that lies in memory; null for one of the ssd tier that does not.
-const std::byte* memory_row(const TieredTable& table, int64_t rank) {
+/// Address of a row of the ssd tier in the images of a reader that maps them.
+const std::byte* mapped_row(const TieredTable& table, int64_t local) {
+  const auto [image, offset] = table.ssd.place(local);
+  return table.reader->mapped[image].begin() + offset;
+}
+
+/// Whether the reader maps the images, and the page cache has nearly all rows of the ssd tier among `ids`, by a sample.
+bool in_page_cache(const TieredTable& table, std::span<const int64_t> ids) {
+  if (table.reader == nullptr || table.reader->mapped.empty() || !table.checksums.empty()) return false;
+  const TierRanges& ranges = table.ranges;
+  const int64_t units = table.ssd.end_unit(ranges.num_rows - ranges.cpu_end), images = table.ssd.num_images;
+  for (int64_t k = 0; k < images; ++k)
+    if (!table.reader->mapped[k].covers((units - k + images - 1) / images * table.ssd.unit_bytes)) return false;
+  const auto count = static_cast<int64_t>(ids.size()), step = (count + kTried - 1) / kTried;
+  int64_t tried = 0, missing = 0;
+  for (int64_t first = 0; first < count; first += step)
+    for (int64_t i = first; i < std::min(count, first + step); ++i) {
+      if (ids[i] < ranges.cpu_end || ids[i] >= ranges.num_rows) continue;
+      const auto [image, offset] = table.ssd.place(ids[i] - ranges.cpu_end);
+      missing += !table.reader->mapped[image].cached(offset);
+      ++tried;
+      break;
+    }
+  return missing * MappedImage::kSamplesPerMiss <= tried;
+}
+
+/// Address of a row that lies in memory; null for one of the ssd tier that does not, unless it is `mapped`.
+const std::byte* memory_row(const TieredTable& table, int64_t rank, bool mapped = false) {
   const TierRanges& ranges = table.ranges;
   if (rank < ranges.gpu_end) return table.memory.gpu + rank * table.rows.row_bytes;
-  if (rank >= ranges.cpu_end)
+  if (rank >= ranges.cpu_end) {
+    if (mapped) return mapped_row(table, rank - ranges.cpu_end);
     return table.memory.ssd == nullptr ? nullptr : table.memory.ssd + (rank - ranges.cpu_end) * table.rows.row_bytes;
+  }
   if (rank >= ranges.peer_end) return table.memory.cpu + (rank - ranges.peer_end) * table.rows.row_bytes;
   const PeerSlot at = peer_slot(rank - ranges.gpu_end, static_cast<int64_t>(table.memory.peers.size()));
   return table.memory.peers[at.peer] + at.slot * table.rows.row_bytes;
@@ -68,7 +97,9 @@ Buffer<int64_t> checked_ids(const TieredTable& table, std::span<const int64_t> g
 }
 
 /// Copies rows that all lie in memory. A block's ids are copied first, because another thread may write to the caller's.
-GatherStats gather_memory(const TieredTable& table, std::span<const int64_t> given, std::byte* out, int threads) {
+/// `mapped`: rows of the ssd tier are taken from mapped images.
+GatherStats gather_memory(const TieredTable& table, std::span<const int64_t> given, std::byte* out, int threads,
+                          bool mapped) {
   const auto start = nanoseconds(), rows = static_cast<int64_t>(given.size());
   check_ids(given, table.ranges.num_rows);
   std::array<std::atomic<int64_t>, kNumTiers> counted{};
@@ -88,7 +119,7 @@ GatherStats gather_memory(const TieredTable& table, std::span<const int64_t> giv
     for (size_t t = 0; t < kNumTiers; ++t)
       counted[t] += (t < below.size() ? below[t] : count) - (t > 0 ? below[t - 1] : 0);
     for (int64_t i = 0; i < count + kPrefetchRows; ++i)
-      places[i] = memory_row(table, ids[static_cast<size_t>(std::min(i, count - 1))]);
+      places[i] = memory_row(table, ids[static_cast<size_t>(std::min(i, count - 1))], mapped);
     for (int64_t i = 0; i < kPrefetchRows; ++i) prefetch_row(places[i], table.rows.row_bytes, kPrefetchBytes);
     std::byte* to = out + begin * table.rows.out_bytes;
     for (int64_t i = 0; i < count; ++i, to += table.rows.out_bytes) {
@@ -164,8 +195,9 @@ class Flight {
 
 }  // namespace
 
-SsdReader::SsdReader(ImageSet opened, const EngineOptions& given, const std::string& engine)
+SsdReader::SsdReader(ImageSet opened, const EngineOptions& given, const std::string& engine, bool map)
     : images(std::move(opened)),
+      mapped(map ? std::vector<MappedImage>(images.images.begin(), images.images.end()) : std::vector<MappedImage>()),
       options(given),
       choice_(engine),
       engine_(choice_.make(images, options)),
@@ -179,8 +211,9 @@ void SsdReader::fall_back(const RingError& error) {
 
 GatherStats gather(const TieredTable& table, std::span<const int64_t> given, std::byte* out, int threads,
                    const SlotRows* buffered) {
-  if (table.ranges.cpu_end == table.ranges.num_rows || (buffered == nullptr && table.memory.ssd != nullptr))
-    return gather_memory(table, given, out, threads);
+  const bool mapped = buffered == nullptr && table.memory.ssd == nullptr && in_page_cache(table, given);
+  if (table.ranges.cpu_end == table.ranges.num_rows || mapped || (buffered == nullptr && table.memory.ssd != nullptr))
+    return gather_memory(table, given, out, threads, mapped);
   GatherStats stats;
   const Buffer<int64_t> own = checked_ids(table, given, stats);
   const auto ids = own.span();

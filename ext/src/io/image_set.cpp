@@ -1,5 +1,6 @@
-// Opening images, and finding out which alignment direct reads need.
+// Opening and mapping images, and finding out which alignment direct reads need.
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -144,6 +145,45 @@ std::string ImageSet::note() const {
   for (const auto& image : images)
     if (!image.note().empty()) return image.path() + ": " + image.note();
   return {};
+}
+
+MappedImage::MappedImage(const ImageFile& image)
+    : fd_(::open(("/proc/self/fd/" + std::to_string(image.fd())).c_str(), O_RDONLY | O_CLOEXEC)) {
+  struct stat status{};
+  if (fd_.get() < 0 || fstat(fd_.get(), &status) != 0 || !S_ISREG(status.st_mode) || status.st_size == 0) return;
+  const std::string path = "/proc/self/fd/" + std::to_string(fd_.get());
+  if (status.st_uid != geteuid() && faccessat(AT_FDCWD, path.c_str(), W_OK, AT_EACCESS) != 0) return;
+  void* const mapped = mmap(nullptr, static_cast<size_t>(status.st_size), PROT_READ, MAP_SHARED, fd_.get(), 0);
+  if (mapped == MAP_FAILED) return;
+  bytes_ = status.st_size;
+  begin_ = static_cast<const std::byte*>(mapped);
+  madvise(mapped, static_cast<size_t>(bytes_), MADV_RANDOM);
+}
+
+MappedImage::MappedImage(MappedImage&& other) noexcept
+    : fd_(std::move(other.fd_)), bytes_(other.bytes_), begin_(std::exchange(other.begin_, nullptr)) {}
+
+MappedImage::~MappedImage() {
+  if (begin_ != nullptr) munmap(const_cast<std::byte*>(begin_), static_cast<size_t>(bytes_));
+}
+
+bool MappedImage::covers(int64_t bytes) const noexcept {
+  struct stat status{};
+  return begin_ != nullptr && bytes <= bytes_ && fstat(fd_.get(), &status) == 0 && bytes <= status.st_size;
+}
+
+bool MappedImage::cached(int64_t offset) const noexcept {
+  static const int64_t page = sysconf(_SC_PAGESIZE);
+  unsigned char resident = 0;
+  auto* const at = const_cast<std::byte*>(begin_) + offset / page * page;
+  return mincore(at, 1, &resident) == 0 && (resident & 1) != 0;
+}
+
+bool MappedImage::cached() const noexcept {
+  constexpr int64_t kSamples = 256, kLeastStep = 4096;
+  int64_t tried = 0, missing = 0;
+  for (int64_t at = 0; at < bytes_; at += std::max(kLeastStep, bytes_ / kSamples), ++tried) missing += !cached(at);
+  return tried > 0 && missing * kSamplesPerMiss <= tried;
 }
 
 }  // namespace tiering

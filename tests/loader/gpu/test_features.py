@@ -28,7 +28,7 @@ def table_of(kit, build, row_bytes, tiers, rows=700, **options):
 def test_rows_of_all_tiers(gpu, kit, build, row_bytes, tiers):
     layout, rows = table_of(kit, build, row_bytes, tiers, peers=3)
     rng = np.random.default_rng(1)
-    with layout.features(device="cuda", threads=2) as features:
+    with layout.features(device="cuda", threads=2, direct="off") as features:
         for count in (0, 1, 3000):
             ids = rng.integers(0, 700, count)
             np.testing.assert_array_equal(features.gather(ids).numpy(), rows[ids])

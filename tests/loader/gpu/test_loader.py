@@ -46,7 +46,7 @@ def test_features_from_elsewhere(gpu, kit, build, features):
 
 def test_counters(gpu, kit, build):
     layout = build(kit.small_graph())
-    options = {"fanouts": "4,3", "batch_size": 32, "memory": "tiers"}
+    options = {"fanouts": "4,3", "batch_size": 32, "memory": "tiers", "direct": "off"}
     here, there = layout.loader(**options), layout.loader(device="cuda", **options)
     for _ in zip(here, there, strict=True):
         pass

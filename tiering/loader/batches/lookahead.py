@@ -30,7 +30,7 @@ from tiering.loader.processes.client import BufferClient, ClientEpoch
 from tiering.loader.processes.machine import Key
 from tiering.loader.processes.server import BufferServer
 from tiering.loader.tables.gather import FeatureRows
-from tiering.loader.tables.ssd import find_depth
+from tiering.loader.tables.ssd import find_depth, in_page_cache
 from tiering.loader.tables.ssd_buffer import SsdBuffer, buffer_name
 from tiering.readahead.config import (
     KNOWN_SHARE,
@@ -209,6 +209,7 @@ class Lookahead:
         self.speed: DiskSpeed | None = None  # the model of the disks, from the first epoch on
         self.depth = find_depth(layout, options.reading, options.memory.speed)  # reads in flight
         self.buffer: RowsAhead | None = None  # from the first epoch on
+        self.cached = False  # whether the last epoch took its rows from the page cache
         self._known = int(KNOWN_SHARE * decision.budget.left())
         self._kept_bytes = self._known if decision.kept_bytes is None else min(decision.kept_bytes, self._known)
         self._windows = decision.windows  # with them, the buffer leaves memory for all batches sampled ahead
@@ -235,17 +236,28 @@ class Lookahead:
             warn_once(f"{self._layout.path}: a forked process reads each batch by itself")
             yield None
             return
-        with self._begin_reading(epoch, order, whole, draw) as (reading, trial):
-            if reading is None:
+        self.cached = self._in_page_cache()
+        if self.cached:
+            yield None
+            return
+        with self._begin_reading(epoch, order, whole, draw) as (begun, trial):
+            if begun is None:
                 warn_once(f"{self._layout.path}: another epoch uses the buffer: this one reads each batch by itself")
                 yield None
                 return
             workers, kept_bytes = self._decision.workers, self._kept_bytes if self._windows is None else sys.maxsize
-            run = PrefetchSampler(self.tables.types, reading, order, draw, trial, workers, kept_bytes)
+            run = PrefetchSampler(self.tables.types, begun, order, draw, trial, workers, kept_bytes)
             try:
                 yield run
             finally:
                 run.stop()
+
+    def _in_page_cache(self) -> bool:
+        """Return whether batches of the host take their rows from the page cache, which has them."""
+        decision, reading = self._decision, self._options.reading
+        alone = decision.machine is None and self._windows is None and self._options.device.index is None
+        room = decision.output_bytes <= decision.budget.left()
+        return alone and room and not reading.verify and in_page_cache(self._layout, reading)
 
     @contextmanager
     def _begin_reading(

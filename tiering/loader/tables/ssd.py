@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import errno
-import mmap
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
-from tiering.artifacts.storage import display_path, open_descriptor
+from tiering.artifacts.storage import display_path
 from tiering.errors import CapabilityError, FormatError, InputError, RefusedError, StorageError
 from tiering.formats.layout import TIERS, Layout, TypeLayout, image_bytes, page_sums
 from tiering.loader.options import ReadOptions
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
 
 _PRELOAD_BYTES = 64 * 1024 * 1024
 _MOST_IN_FLIGHT = 4096  # of one reader, as the engines have it
-_SAMPLED = 256  # bytes of a stripe file that show whether the page cache has it
 
 
 def open_images(layout: Layout, entry: TypeLayout, reading: ReadOptions) -> native.SsdReader | None:
@@ -59,11 +56,12 @@ def open_reader(
     images: Sequence[Path], page_bytes: int, reading: ReadOptions, depth: int = DEPTH, row_bytes: int = 1
 ) -> native.SsdReader:
     """Open files or block devices, in stripe order, for random reads of rows, `depth` in flight for each."""
-    engine, direct, depth = reading.engine, _direct(images, reading), min(_MOST_IN_FLIGHT, depth * len(images))
+    engine, direct, depth = reading.engine, reading.direct, min(_MOST_IN_FLIGHT, depth * len(images))
     if engine == "io_uring" and (reason := native.uring_unavailable()):
         raise CapabilityError(f"engine io_uring: {reason}; engine='threads' works everywhere")
     try:
-        reader = native.SsdReader([str(path) for path in images], page_bytes, engine, depth, direct, row_bytes)
+        paths = [str(path) for path in images]
+        reader = native.SsdReader(paths, page_bytes, engine, depth, direct, row_bytes, direct == "auto")
     except RefusedError as error:
         raise InputError(str(error)) from None
     except OSError as error:
@@ -74,25 +72,10 @@ def open_reader(
     return reader
 
 
-def _direct(images: Sequence[Path], reading: ReadOptions) -> str:
-    """Return how to open stripe files: through the page cache if it has nearly all of their bytes already."""
-    cached = reading.direct == "auto" and reading.engine != "bam" and all(map(_in_page_cache, images))
-    return "off" if cached else reading.direct
-
-
-def _in_page_cache(image: Path) -> bool:
-    """Return whether bytes spread over a file can be had without the disk, but for one in 32."""
-    byte, missing = bytearray(1), 0
-    with open_descriptor(image) as fd:
-        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)  # a byte that is missing brings no other pages
-        size = os.fstat(fd).st_size
-        places = range(0, size, max(mmap.PAGESIZE, size // _SAMPLED))
-        for place in places:
-            try:
-                os.preadv(fd, [byte], place, os.RWF_NOWAIT)
-            except OSError:
-                missing += 1
-    return size > 0 and 32 * missing <= len(places)
+def in_page_cache(layout: Layout, reading: ReadOptions) -> bool:
+    """Return whether options let stripe files be read through the page cache, which has nearly all of their bytes."""
+    images = list(map(str, layout.image_places))
+    return reading.direct == "auto" and reading.engine != "bam" and native.in_page_cache(images)
 
 
 def open_row_buffer(
@@ -108,9 +91,10 @@ def open_row_buffer(
     With engine ``bam`` nothing is opened: a GPU reads its drives into slots in its own memory.
     """
     images = layout.images if reading.engine == "bam" else layout.image_places
+    direct = "off" if in_page_cache(layout, reading) else reading.direct
     buffer = native.RowBuffer(
         tables.rows, tables.begins, tables.shape, list(map(str, images)), list(pools),
-        arena, reading.engine, _direct(images, reading), find_depth(layout, reading).depth, MAX_READ,
+        arena, reading.engine, direct, find_depth(layout, reading).depth, MAX_READ,
         [] if checks is None else checks.arrays,
     )  # fmt: skip
     warn_of_fallback(buffer)

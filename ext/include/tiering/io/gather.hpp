@@ -19,9 +19,11 @@ struct MemoryTiers {
 /// waits for the batch: reads that land in the caller's memory and a fork at the same time would lose bytes.
 class SsdReader {
  public:
-  SsdReader(ImageSet images, const EngineOptions& options, const std::string& engine);
+  /// `map`: rows that the page cache has are taken from there.
+  SsdReader(ImageSet images, const EngineOptions& options, const std::string& engine, bool map = false);
 
   const ImageSet images;
+  const std::vector<MappedImage> mapped;  ///< each image, or none
   const EngineOptions options;
   ForkMutex turn;
 
@@ -70,7 +72,7 @@ struct SlotRows {
 };
 
 /// Fills out (ids.size() rows of out_bytes, contiguous) with the rows of `ids`, in request order; those of the ssd tier are
-/// read, unless they are `buffered`. Throws InputError naming an id outside [0, num_rows) before anything is written,
+/// read, unless they are `buffered`, or the reader maps images of which the page cache has nearly all rows asked for. Throws InputError naming an id outside [0, num_rows) before anything is written,
 /// IoError when a read fails; `out` is then unspecified.
 GatherStats gather(const TieredTable& table, std::span<const int64_t> ids, std::byte* out, int threads,
                    const SlotRows* buffered = nullptr);

@@ -1,6 +1,7 @@
 // The SSD images of a layout, opened for random reads: direct (O_DIRECT) where the file system allows it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -73,6 +74,31 @@ struct ImageSet {
   bool direct() const noexcept;
   /// The first reason for buffered reads; empty when there is none.
   std::string note() const;
+};
+
+/// A file mapped for reading, of which one can tell what the page cache has; empty where one cannot, because the file is
+/// not mapped, or belongs to somebody else and cannot be written (mincore(2) then says yes to everything).
+class MappedImage {
+ public:
+  explicit MappedImage(const ImageFile& image);
+  MappedImage(MappedImage&& other) noexcept;
+  MappedImage& operator=(MappedImage&&) = delete;
+  ~MappedImage();
+  const std::byte* begin() const noexcept { return begin_; }
+  /// Whether all of `bytes` from the begin on are mapped and, unless the file was cut since, in it.
+  bool covers(int64_t bytes) const noexcept;
+  /// Whether the page cache has a byte; reads nothing.
+  bool cached(int64_t offset) const noexcept;
+  /// Whether it has nearly all of the file, by a sample of its pages.
+  bool cached() const noexcept;
+
+  /// Of so many samples one may be missing.
+  static constexpr int64_t kSamplesPerMiss = 32;
+
+ private:
+  Descriptor fd_;
+  int64_t bytes_ = 0;
+  const std::byte* begin_ = nullptr;
 };
 
 }  // namespace tiering
