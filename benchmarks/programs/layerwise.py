@@ -80,11 +80,16 @@ class MeasuredInference(run.Inference):
         layers[0].measured = self
 
     def _blocks(self, source: Any, number: int, runs: NodeRuns, **options: Any) -> Iterator[tuple[InferenceBlock, Any]]:
-        found, start = super()._blocks(source, number, runs, **options), time.perf_counter()
-        for block in found:
-            self.waited += time.perf_counter() - start
-            yield block
+        found = super()._blocks(source, number, runs, **options)
+
+        def wait() -> tuple[InferenceBlock, Any] | None:
             start = time.perf_counter()
+            try:
+                return next(found, None)
+            finally:
+                self.waited += time.perf_counter() - start
+
+        yield from iter(wait, None)  # nothing here holds a block that a layer is done with
 
     def _write_layer(self, writer: Any, number: int) -> None:
         layer = self.timed[number]
