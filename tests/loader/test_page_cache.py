@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from epochs import bits
-from tight_memory import tight_loader
+from tight_memory import ROW_BYTES, tight_loader, wide_graph
 
 import tiering
 from tiering import native
@@ -96,6 +96,40 @@ def test_epochs_take_rows_from_the_page_cache_while_it_has_them(layout, options)
         loader = again.loader(**options, memory=loader.options.memory.memory)
         assert [bits(batch) for batch in loader] == expected[0]
         assert loader.lookahead.buffer is None
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_an_epoch_whose_rows_leave_the_page_cache_is_read_ahead(kit, build, options, in_order):
+    """From the batch on that had to read; each batch comes once. A few pages are missing, which batches need alone."""
+    data = wide_graph(kit)
+    order, relation = data.order("node"), ("node", "to", "node")
+    hot, cold = order[:100], order[600:612]
+    rng = np.random.default_rng(0)
+    data.edges[relation], data.weights = (rng.choice(cold, 800), rng.choice(hot, 800)), {}
+    layout = build(data)
+    (image,), rows = layout.artifact.image_places, layout.artifact.type_layout("node").ssd_rows
+    if keeps_pages(image):
+        pytest.skip("this file system keeps files in memory")
+    given = {**options, "split": None, "seeds": np.arange(100), "in_order": in_order}
+    expected = sorted(bits(batch) for batch in layout.loader(**given, memory="tiers"))
+    forget(image)
+    with tiering.open(layout.path) as again:
+        loader = tight_loader(again, **{**given, "direct": "auto"})
+    with tiering.open(layout.path) as again:
+        loader = again.loader(**{**given, "direct": "auto"}, memory=loader.options.memory.memory)
+        image.read_bytes()
+        first = rows.first_unit + 500
+        with image.open("rb") as file:
+            os.posix_fadvise(file.fileno(), first * ROW_BYTES, 12 * ROW_BYTES, os.POSIX_FADV_DONTNEED)
+        assert native.in_page_cache([str(image)])
+        found, cached = [], []
+        for batch in loader:
+            found.append(bits(batch))
+            cached.append(loader.lookahead.cached)
+        assert sorted(found) == expected and len(found) == 13
+        assert cached[0] and not cached[-1]
+        assert loader.lookahead.buffer.counters()["batches"] == cached.count(False)
+        assert loader(np.arange(8)).num_nodes
 
 
 @pytest.mark.parametrize(

@@ -190,7 +190,8 @@ class Loader(Described):
             plan = self._plans.pop(epoch, None) or self.targets.plan(epoch)
             self._plans.clear()
             share = self.rank.batches(len(plan))
-            if order := [share[number] for number in position.remaining(len(share))]:
+            # More than once only where the page cache loses the rows that it had.
+            while position.epoch == epoch and (order := [share[k] for k in position.remaining(len(share))]):
                 yield from self._run(plan, order, position)
 
     def __call__(self, index: Any) -> Any:
@@ -223,8 +224,13 @@ class Loader(Described):
                 position.deliver(numbered[0], count)
                 return batch
 
+            def next_ready() -> Any:
+                lost = self.lookahead is not None and self.lookahead.lost()
+                return ready if lost else next(ready, ready)
+
             with shown as bar, closing(ready):  # type: ignore[type-var]
-                yield from map(received, ready)  # nothing here holds a batch that the consumer is done with
+                # Nothing here holds a batch that the consumer is done with.
+                yield from map(received, iter(next_ready, ready))
 
     def reset_counters(self) -> None:
         """Begin counting rows, bytes and seconds at zero, in every table, too."""

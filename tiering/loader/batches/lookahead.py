@@ -210,6 +210,7 @@ class Lookahead:
         self.depth = find_depth(layout, options.reading, options.memory.speed)  # reads in flight
         self.buffer: RowsAhead | None = None  # from the first epoch on
         self.cached = False  # whether the last epoch took its rows from the page cache
+        self._begun, self._reads = -1, 0  # that epoch, and reads of the tables before it
         self._known = int(KNOWN_SHARE * decision.budget.left())
         self._kept_bytes = self._known if decision.kept_bytes is None else min(decision.kept_bytes, self._known)
         self._windows = decision.windows  # with them, the buffer leaves memory for all batches sampled ahead
@@ -236,7 +237,9 @@ class Lookahead:
             warn_once(f"{self._layout.path}: a forked process reads each batch by itself")
             yield None
             return
-        self.cached = self._in_page_cache()
+        again = self._begun == epoch and self.lost()
+        self.cached = not again and self._in_page_cache()
+        self._begun, self._reads = epoch, self._count_reads() if self.cached else 0
         if self.cached:
             yield None
             return
@@ -258,6 +261,13 @@ class Lookahead:
         alone = decision.machine is None and self._windows is None and self._options.device.index is None
         room = decision.output_bytes <= decision.budget.left()
         return alone and room and not reading.verify and in_page_cache(self._layout, reading)
+
+    def _count_reads(self) -> int:
+        return sum(table.counters.ssd_reads for table in self._features.values())
+
+    def lost(self) -> bool:
+        """Return whether the page cache has lost rows since the epoch began, so that the rest is to be read ahead."""
+        return self.cached and self._count_reads() > self._reads
 
     @contextmanager
     def _begin_reading(

@@ -74,8 +74,8 @@ def open_reader(
 
 def in_page_cache(layout: Layout, reading: ReadOptions) -> bool:
     """Return whether options let stripe files be read through the page cache, which has nearly all of their bytes."""
-    images = list(map(str, layout.image_places))
-    return reading.direct == "auto" and reading.engine != "bam" and native.in_page_cache(images)
+    wanted = reading.direct == "auto" and reading.engine != "bam"
+    return wanted and native.in_page_cache(list(map(str, layout.image_places)))
 
 
 def open_row_buffer(
