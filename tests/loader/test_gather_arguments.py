@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import resource
 from pathlib import Path
 
@@ -59,6 +60,7 @@ def test_more_rows_than_memory(kit, build, call, room):
     rows_bytes = ids.size * table.row_bytes
 
     def gather() -> str:
+        gc.collect()  # what earlier tests left would make room
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         limit = used + int(rows_bytes * room)
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))

@@ -349,7 +349,7 @@ class GpuFeatures(GpuRows):
                 raise self._closed_error()
             if self.reader is None:
                 return
-            rows = preload_ssd_rows(self._layout, self._entry, self._reading, self._checks, self._sharing)
+            rows = preload_ssd_rows(self._layout, self._entry, self.reader, self._reading, self._checks, self._sharing)
             address = pinned_address(rows, self.device.index, f"{self._what}: rows of the ssd tier")
             self._table = self.table_over(address)
             self._memory.owners.append(rows)

@@ -246,8 +246,8 @@ class TieredFeatures(HostRows):
         self.preloaded = preloaded and reader is not None
         """Whether all rows of the ssd tier lie in memory."""
         ssd = None
-        if self.preloaded:
-            self._resident.append(preload_ssd_rows(layout, entry, reading, checks, group))
+        if self.preloaded and reader is not None:
+            self._resident.append(preload_ssd_rows(layout, entry, reader, reading, checks, group))
             ssd, reader = self._resident[-1].array, None
         parts = layout, entry, reader, None if self.preloaded else checks, (gpu, shares, cpu), ssd
         table, stored = make_table(*parts, delivery.rows), partial(make_table, *parts)

@@ -12,18 +12,19 @@ import numpy.typing as npt
 
 from tiering import native
 from tiering.artifacts.storage import display_path
-from tiering.errors import CapabilityError, FormatError, InputError, RefusedError, StorageError
+from tiering.errors import CapabilityError, FormatError, InputError, RefusedError
 from tiering.formats.layout import TIERS, Layout, TypeLayout, image_bytes, page_sums
 from tiering.loader.options import ReadOptions
 from tiering.loader.process import warn_once
 from tiering.loader.tables.resident import SharedBlock, get_or_fill, is_cached, load_rows
 from tiering.readahead.config import SsdTables
 from tiering.readahead.disk_speed import DEPTH, MAX_READ, DiskSpeed, QueueDepth, cached_speed
+from tiering.text.units import parse_threads
 
 if TYPE_CHECKING:
     from tiering.loader.processes.peers import PeerGroup
 
-_PRELOAD_BYTES = 64 * 1024 * 1024
+_PRELOAD_BYTES, _PRELOAD_ROWS = 64 << 20, 1 << 18  # that are read together
 _MOST_IN_FLIGHT = 4096  # of one reader, as the engines have it
 
 
@@ -102,33 +103,27 @@ def open_row_buffer(
 
 
 def preload_ssd_rows(
-    layout: Layout, entry: TypeLayout, reading: ReadOptions, checks: PageChecks | None, group: PeerGroup | None = None
+    layout: Layout,
+    entry: TypeLayout,
+    reader: native.SsdReader,
+    reading: ReadOptions,
+    checks: PageChecks | None,
+    group: PeerGroup | None = None,
 ) -> SharedBlock:
     """Return all rows of the ssd tier, shared by the tables of this process or group. Cost: each page is read once."""
-    rows, first = entry.rows("ssd"), entry.ranges["ssd"][0]
-    step = max(1, _PRELOAD_BYTES // entry.row_bytes)
+    rows, row_bytes, threads = entry.rows("ssd"), entry.row_bytes, parse_threads(reading.threads)
+    step = max(1, min(_PRELOAD_ROWS, _PRELOAD_BYTES // row_bytes))
 
     def fill(array: npt.NDArray[np.uint8]) -> None:
-        tables = SsdTables.of(layout, [entry.node_type])
-        buffer = open_row_buffer(layout, tables, [(entry.row_bytes, rows)], array, reading, checks)
-        # Empty slots are given out in order, to rows in order: the array ends up as the table.
-        try:
-            buffer.begin(1, 0, 0)
-            for start in range(0, rows, step):
-                buffer.add([np.arange(first + start, first + min(rows, start + step), dtype=np.int64)])
-                if start:
-                    buffer.wait(start // step - 1)
-            buffer.end()
-            buffer.wait((rows - 1) // step)
-        except StorageError:
+        table, out = make_table(layout, entry, reader, checks), array.reshape(rows, row_bytes)
+        for start in range(0, rows, step):
+            stats = table.gather(np.arange(start, min(rows, start + step)), out[start : start + step], threads)
+            warn_of_fallback(stats)
             if checks is not None:
-                checks.refuse(buffer.bad_page, entry.node_type)
-            raise
-        finally:
-            buffer.cancel()
+                checks.refuse(stats.bad_page, entry.node_type)
 
     what = f"{layout.path}: rows of {entry.label} of the ssd tier"
-    return get_or_fill(what, _preload_key(layout, entry, reading), rows * entry.row_bytes, fill, group)
+    return get_or_fill(what, _preload_key(layout, entry, reading), rows * row_bytes, fill, group)
 
 
 def preload_bytes(layout: Layout, node_type: str, reading: ReadOptions) -> int:
