@@ -345,6 +345,7 @@ class Cells:
         more = {"window": setting.window} if setting.window else {}
         return {
             "batch_size": seeds, "fanouts": list(setting.fanouts), "seed": 0, "workers": 2, "prefetch": 1,
+            "direct": "on",
             "ssd_model": str(self._models[setting.name]), "depth": 16 if self._small else 128, **more,
         }  # fmt: skip
 

@@ -160,7 +160,7 @@ def run_ours(options: dict[str, Any], extract: bool) -> dict[str, float]:
     with tiering.open(options["layout"]) as layout:
         loader = layout.loader(
             "train", fanouts=options["fanouts"], batch_size=options["batch_size"], memory=options["loader_memory"],
-            features="tiers" if extract else None,
+            features="tiers" if extract else None, direct="on",
         )  # fmt: skip
         nodes, processor, start = 0, 0.0, 0.0
         for epoch in range(1 << 30):

@@ -68,6 +68,7 @@ def _measure(sizes: Sizes, layouts: dict[str, Path], nodes: int, part: int) -> d
     """Return figures of each turn, by how rows are stored; or why there are none."""
     options = {
         "batch_size": max(1, round(_SEEDS * nodes)), "fanouts": [10, 10], "seed": 0, "workers": 2, "prefetch": 1,
+        "direct": "on",
     }  # fmt: skip
     fit = run_program("fit", layouts[PLAIN], {"loader": options, "rows": nodes // part})
     if "extra" not in fit:
