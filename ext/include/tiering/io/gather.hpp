@@ -72,8 +72,9 @@ struct SlotRows {
 };
 
 /// Fills out (ids.size() rows of out_bytes, contiguous) with the rows of `ids`, in request order; those of the ssd tier are
-/// read, unless they are `buffered`, or the reader maps images of which the page cache has nearly all rows asked for. Throws InputError naming an id outside [0, num_rows) before anything is written,
-/// IoError when a read fails; `out` is then unspecified.
+/// read, unless they are `buffered`, or the reader maps images and the page cache has nearly all of these rows. Throws
+/// InputError naming an id outside [0, num_rows) before anything is written, IoError when a read fails; `out` is then
+/// unspecified.
 GatherStats gather(const TieredTable& table, std::span<const int64_t> ids, std::byte* out, int threads,
                    const SlotRows* buffered = nullptr);
 
