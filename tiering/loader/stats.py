@@ -107,8 +107,8 @@ class LoaderStats(Described):
     batches: int
     """Batches handed over."""
     rows: dict[str, int]
-    """Feature rows by source: ``gpu``, ``peer``, ``cpu`` (memory tiers), ``ssd`` (rows of the ssd tier in memory, in the
-    buffer or in the page cache) and ``read`` (rows read from disk for the batch)."""
+    """Feature rows by source: ``gpu``, ``peer``, ``cpu`` (memory tiers), ``ssd`` (rows of the ssd tier in memory, the
+    buffer or the page cache) and ``read`` (rows read from disk for the batch)."""
     bytes: int
     """Bytes of these rows."""
     seconds: dict[str, float]
