@@ -120,7 +120,7 @@ def test_executors_keep_what_tasks_leave_of_the_memory(monkeypatch, memory, kept
 
 def test_ray_sends_a_range_where_it_was():
     """To that machine if it can run tasks, anywhere else if not, or where nothing is resident."""
-    pytest.importorskip("ray")
+    pytest.importorskip("ray.util.scheduling_strategies")
     executor = RayExecutor.__new__(RayExecutor)
     executor._ray = SimpleNamespace(get=lambda said: said, exceptions=SimpleNamespace(RayError=OSError))
     executor._homes, executor._left_out, executor._listen = {}, {}, lambda tried: True
