@@ -126,6 +126,11 @@ def test_slots_stay_within_their_bytes(kinds, nbytes, data):
         assert slots == nbytes // (row_bytes + 8)
 
 
+def test_all_rows_get_slots_where_all_fit():
+    """Pools are served in the order of what they need with the 8 bytes that a slot takes beside its row."""
+    assert dict(divide_slots(tables_of((403, 64), (172, 4096)), 777_723, {64: 1207, 4096: 511})) == {64: 403, 4096: 172}
+
+
 @given(st.integers(0, 1 << 20))
 def test_shares_go_by_what_batches_use(nbytes):
     """Three times the bytes of one size are used: it gets three times the bytes, unless there are not so many."""

@@ -125,7 +125,7 @@ def divide_slots(tables: SsdTables, nbytes: int, sizes: Mapping[int, int]) -> li
     used = {row_bytes: row_bytes * max(1, sizes.get(row_bytes, 0)) for row_bytes in total}
     left, shares = nbytes, sum(used.values())
     pools = []
-    for row_bytes in sorted(total, key=lambda size: total[size] * size / used[size]):  # those that need least, first
+    for row_bytes in sorted(total, key=lambda size: total[size] * (size + 8) / used[size]):  # that need least, first
         slots = min(total[row_bytes], int(left * used[row_bytes] / shares) // (row_bytes + 8))
         pools.append((row_bytes, slots))
         left, shares = left - slots * (row_bytes + 8), shares - used[row_bytes]
