@@ -30,7 +30,7 @@ struct Shape {
 /// A table on disk and in memory, and its rows as they are.
 class Fixture {
  public:
-  Fixture(const Shape& shape, const std::string& engine, int depth, DirectMode mode) : shape_(shape) {
+  Fixture(const Shape& shape, const std::string& engine, int depth, DirectMode mode, bool map = false) : shape_(shape) {
     std::mt19937_64 random(7);
     truth_.resize(static_cast<size_t>(shape.rows * shape.row_bytes));
     for (auto& byte : truth_) byte = static_cast<std::byte>(random());
@@ -38,7 +38,7 @@ class Fixture {
     table.ranges = shape.ranges;
     place_memory();
     place_images();
-    reader.emplace(ImageSet::open(paths_, mode), EngineOptions{depth, 64 << 10}, engine);
+    reader.emplace(ImageSet::open(paths_, mode), EngineOptions{depth, 64 << 10}, engine, map);
     table.reader = &*reader;
   }
 
@@ -144,6 +144,22 @@ void test_rows(const std::string& engine) {
         }
 }
 
+/// Rows that the page cache has, because the images were just written, by a team; an image that was cut is read.
+void test_mapped(const std::string& engine) {
+  for (const int64_t row_bytes : {1, 512, 2408, 5732})
+    for (const int64_t images : {1, 3}) {
+      const Shape shape{.row_bytes = row_bytes, .images = images, .first_unit = 2};
+      Fixture fixture(shape, engine, 5, DirectMode::automatic, true);
+      const auto ids = random_ids(200, 3000, 4);
+      const AlignedBuffer out(ids.size() * static_cast<size_t>(row_bytes));
+      CHECK(gather(fixture.table, ids, out.data(), 4).reads == 0);
+      fixture.expect_rows(ids, out.data());
+      fs::resize_file(fixture.paths().back(), 512);
+      CHECK(message_of([&] { gather(fixture.table, ids, out.data(), 4); }).find("ends at byte 512") !=
+            std::string::npos);
+    }
+}
+
 /// Memory copies by a team while reads are in flight: enough bytes that the team really forms.
 void test_team(const std::string& engine) {
   Fixture fixture({.row_bytes = 4096}, engine, 8, DirectMode::automatic);
@@ -225,6 +241,7 @@ void test_abandon(const std::string& engine) {
 int main() {
   for (const auto& engine : engines()) {
     test_rows(engine);
+    test_mapped(engine);
     test_team(engine);
     test_decoded(engine);
     test_callers_take_turns(engine);
