@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from inferred import Sage, digest, odd_graph
 from peaks import peak_memory, settle
@@ -60,6 +62,22 @@ def test_blocks_shrink_to_the_memory(kit, build, tmp_path, capsys):
     assert digest(found) == digest(layout.inference(model.layers, tmp_path / "more", edges=edges, **tight))
     with pytest.raises(BudgetError, match="memory: "):
         layout.inference(model.layers, tmp_path / "less", memory=spare(6 << 20).limit, **tight)
+
+
+def test_a_hub_that_does_not_fit_is_refused_with_advice_that_suffices(kit, build, tmp_path):
+    """Its in-list cannot be cut, however few edges a block has."""
+    data, model = odd_graph(kit, 30_000, 256), Sage(256, 16, 8)
+    relation = next(iter(data.edges))
+    src, dst = data.edges[relation]
+    data.edges[relation] = np.r_[src, np.arange(20_000)], np.r_[dst, np.full(20_000, 7)]
+    data.weights = {}
+    layout = build(data)
+    settle()
+    told = r"layer 0: blocks of 800 edges, the largest of 2\d{4}, and a buffer for rows, need"
+    with pytest.raises(BudgetError, match=told) as refused:
+        layout.inference(model.layers, tmp_path / "e", memory=spare(85 << 20).limit, order="rank")
+    advised = re.search(r'give memory="(\w+)" or more', str(refused.value))[1]
+    layout.inference(model.layers, tmp_path / "e", memory=advised, order="rank")
 
 
 def test_a_trial_takes_no_memory_that_there_is_not(kit, build, tmp_path):

@@ -53,7 +53,7 @@ from tiering.loader.targets import find_nodes
 from tiering.memory import Budget, own_memory, parse_memory, release_unused
 from tiering.readahead.config import SsdTables
 from tiering.readahead.disk_speed import DEPTH, DiskSpeed
-from tiering.readahead.memory import BatchMemory, BufferMemory
+from tiering.readahead.memory import BatchMemory, BufferMemory, mapped_files, room_for_all
 from tiering.run.plan import SMALL, Estimate, StageEstimate, StepEstimate, base_memory
 from tiering.text.options import whole
 from tiering.text.progress import note, progress
@@ -62,7 +62,7 @@ from tiering.text.units import format_bytes, format_count
 if TYPE_CHECKING:
     from tiering.loader.batches.batch import Batch
 
-_SPARE = 1.25  # of the memory that a function took for its first block: others have other sources
+_SPARE = 1.25  # of the memory that a first block took: others have other sources
 _KEPT = 8  # of the memory that a function leaves, one part in so many may not serve the next
 _PIECE = 2 << 20  # bytes written at a time: what is not kept here is the buffer's
 _SAMPLED = 64  # blocks whose reads are simulated for an estimate
@@ -150,7 +150,7 @@ class Inference:
         self._order = NodeOrder.make(self._graph, "rank" if by_count else order, self._limit)
         for self._edges in sizes:
             try:
-                self._plan_tables(by_size and self._edges != sizes[-1])
+                self._plan_tables(by_size, self._edges == sizes[-1])
                 break
             except BudgetError:
                 if self._edges == sizes[-1]:
@@ -168,16 +168,22 @@ class Inference:
             self._moved = costs.first(self._order)[1]
         self._costs = costs
 
-    def _plan_tables(self, strict: bool) -> None:
-        """Cut the blocks of all layers in the order, and find their tables; `strict`: with memory for buffers, too."""
+    def _plan_tables(self, strict: bool, barely: bool = False) -> None:
+        """Cut the blocks of all layers in the order, and find their tables.
+
+        `strict`: refuse those that leave no memory for a buffer, with some to spare unless `barely`.
+        """
         self._runs = [self._cut(number, self._order) for number in range(len(self._layers))]
         self._model_bytes, self._tables, self._least = list[int](), list[dict[str, RowsEntry]](), list[int]()
         for number, layer in enumerate(self._layers):
             need = self._plan_table(number)
-            self._least.append(self._least_bytes(number, *need) if layer.neighbors else 0)
+            self._least.append(self._least_bytes(number, *need, 1.0 if barely else _SPARE) if layer.neighbors else 0)
             if strict:
-                what = f"layer {number}: blocks of {self._edges} edges, and a buffer for rows,"
-                self._budget(number).require(self._least[number], what)
+                blocks = f"blocks of {self._edges} edges, the largest of {need[2]}"
+                what = f"layer {number}: {blocks}, and a buffer for rows,"
+                budget, least = self._budget(number), self._least[number]
+                budget = budget.expecting(budget.allocated + int(_SPARE * least))  # what is advised has some to spare
+                budget.require(least, what)
 
     def _cut(self, number: int, order: NodeOrder) -> dict[str, NodeRuns]:
         """Return a layer's blocks of positions in an order, by node type."""
@@ -194,13 +200,14 @@ class Inference:
         ranks = self._order.ranks.get(run.node_type)
         return run if ranks is None else replace(run, ids=ranks if run.ids is None else ranks[run.ids])
 
-    def _least_bytes(self, number: int, nbytes: int, nodes: int, edges: int) -> int:
+    def _least_bytes(self, number: int, nbytes: int, nodes: int, edges: int, spare: float) -> int:
         """Return the least memory for a layer's rows: batches of so many bytes, and a buffer where it has no room."""
-        tables, outputs = self._cold_tables(self._view(number)), BatchMemory.of(nbytes, 0, 1, 1).outputs
+        tables, batch = self._cold_tables(self._view(number)), BatchMemory.of(nbytes, 8 * nodes + 16 * edges, 1, 1)
         if not tables.nbytes:
             return 0
-        need = BufferMemory.of(tables, outputs, 0, nodes, edges, DEPTH, 1).minimum
-        return min(tables.nbytes, int(_SPARE * need))
+        need = BufferMemory.of(tables, batch.outputs, 0, nodes, edges, DEPTH, 1).minimum
+        whole = room_for_all(tables.nbytes + batch.work, sum(len(file) for _, file in mapped_files(self._graph)))
+        return min(whole, int(spare * need))
 
     def _plan_table(self, number: int) -> tuple[int, int, int]:
         """Find a layer's output by its first block of each type, of ones, and the memory that its largest takes.
@@ -218,10 +225,15 @@ class Inference:
         sizes, largest, block_sizes = dict[str, tuple[int, int, str, str]](), 0, (0, 0, 0)
         for t, run in ((t, self._by_rank(own)) for t, own in self._runs[number].items()):
             rows: Any = None
-            for b in dict.fromkeys((0, int(np.diff(run.bounds).argmax()))):  # messages go by edges, outputs by nodes
+            widest = int(np.diff(run.bounds).argmax())
+            for b in dict.fromkeys((0, widest, run.largest)):  # messages go by edges, outputs by nodes
                 ((block, _),) = self._blocks(self._layout, number, run.since(b, b + 1), features=None)
                 own_rows = [(len(block.nodes[name]), *inputs[name]) for name in block.nodes if name in inputs]
                 own_bytes = sum(n * dim * getattr(torch, dtype).itemsize for n, dim, dtype in own_rows)
+                edges = sum(pairs.shape[1] for pairs in block.edges.values())
+                block_sizes = max(block_sizes, (own_bytes, sum(map(len, block.nodes.values())), edges))
+                if b not in (0, widest):  # its messages are estimated
+                    continue
                 what = f"layer {number}: rows of a block of {int(run.edges[b])} edges, read and in the function,"
                 self._limit.require(2 * own_bytes, what)  # before a trial makes them
                 x: Any = {
@@ -229,9 +241,6 @@ class Inference:
                     for name, i in block.nodes.items()
                     if name in inputs
                 }
-                edges = sum(pairs.shape[1] for pairs in block.edges.values())
-                rows_bytes, nodes = sum(own.nbytes for own in x.values()), sum(map(len, block.nodes.values()))
-                block_sizes = max(block_sizes, (rows_bytes, nodes, edges))
                 x = x if len(self._graph.node_types) > 1 else x[t]
                 found, nbytes = measured(lambda: run_function(self._layers[number], number, block, x))  # noqa: B023
                 rows = rows if b else found
