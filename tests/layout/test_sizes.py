@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from toy_datasets import chain, toy_dataset
 
@@ -26,6 +26,7 @@ MIB = 1 << 20
 
 
 @given(st.integers(0, 40), st.integers(0, 40), st.integers(0, 40), st.integers(1, 60), st.integers(0, 3))
+@example(35, 1, 0, 36, 0)
 def test_the_fastest_tiers_are_filled_first(gpu, cpu, ahead, total, ssd):
     """In MiB: the gpu tier takes what fits, the cpu tier all others if they fit, else what reading ahead leaves."""
     room = TierRoom(gpu * MIB, cpu * MIB, min(cpu, ahead) * MIB)
@@ -35,7 +36,11 @@ def test_the_fastest_tiers_are_filled_first(gpu, cpu, ahead, total, ssd):
         with pytest.raises(InputError, match=r"MiB feature data do not fit in memory .*give `ssd=DIR`|do not fit"):
             choose_sizes(*asked)
         return
-    found = choose_sizes(*asked)
+    try:
+        found = choose_sizes(*asked)
+    except InputError:  # an automatic gpu tier is rounded down: what is left may be too much for the cpu tier
+        assert not ssd and gpu < total and total - 15 / 16 * gpu > cpu
+        return
     on_gpu, on_cpu = found.bytes["gpu"] / MIB, found.bytes["cpu"] / MIB
     assert on_gpu == total if gpu >= total else 15 / 16 * gpu <= on_gpu <= gpu
     left = total - on_gpu
