@@ -150,7 +150,7 @@ class Inference:
         self._order = NodeOrder.make(self._graph, "rank" if by_count else order, self._limit)
         for self._edges in sizes:
             try:
-                self._plan_tables(by_size, self._edges == sizes[-1])
+                self._plan_tables(by_size, by_size and self._edges == sizes[-1])
                 break
             except BudgetError:
                 if self._edges == sizes[-1]:
