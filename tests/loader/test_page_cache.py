@@ -13,11 +13,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from epochs import bits
-from tight_memory import ROW_BYTES, tight_loader, wide_graph
+from tight_memory import ROW_BYTES, spare, tight_loader, wide_graph
 
 import tiering
 from tiering import native
 from tiering.errors import StorageError
+from tiering.loader.tables import ssd
 
 
 def forget(image: Path) -> None:
@@ -59,6 +60,19 @@ def reads(layout, rows, ids, **options):
         for wanted in (ids, ids[:1]):
             np.testing.assert_array_equal(features.gather_numpy(wanted), rows[wanted])
         return features.counters.ssd_reads
+
+
+def test_rows_are_preloaded_in_pieces(kit, build, monkeypatch):
+    """Four pieces, the last one smaller, give what one gives: every row of the ssd tier."""
+    data = wide_graph(kit)
+    layout = build(data)
+    expected = layout.features(direct="on").gather_numpy(np.arange(1200))
+    monkeypatch.setattr(ssd, "_PRELOAD_ROWS", 300)
+    for options in ({}, {"direct": "on"}, {"direct": "on", "verify": True}):
+        with tiering.open(layout.path) as again:
+            (table,) = again.loader(memory=spare(1 << 30), batch_size=8, fanouts=[3], **options).features.values()
+            assert table.preloaded
+            np.testing.assert_array_equal(table.gather_numpy(np.arange(1200)), expected)
 
 
 def test_a_file_that_was_cut_is_not_taken_from_the_page_cache(kit, build):
