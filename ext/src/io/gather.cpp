@@ -27,9 +27,9 @@ const std::byte* mapped_row(const TieredTable& table, int64_t local) {
 bool in_page_cache(const TieredTable& table, std::span<const int64_t> ids) {
   if (table.reader == nullptr || table.reader->mapped.empty() || !table.checksums.empty()) return false;
   const TierRanges& ranges = table.ranges;
-  const int64_t units = table.ssd.end_unit(ranges.num_rows - ranges.cpu_end), images = table.ssd.num_images;
-  for (int64_t k = 0; k < images; ++k)
-    if (!table.reader->mapped[k].covers((units - k + images - 1) / images * table.ssd.unit_bytes)) return false;
+  const int64_t units = table.ssd.end_unit(ranges.num_rows - ranges.cpu_end);
+  for (int64_t k = 0; k < table.ssd.num_images; ++k)
+    if (!table.reader->mapped[k].covers(table.ssd.units_of(k, units) * table.ssd.unit_bytes)) return false;
   const auto count = static_cast<int64_t>(ids.size()), step = (count + kTried - 1) / kTried;
   int64_t tried = 0, missing = 0;
   for (int64_t first = 0; first < count; first += step)

@@ -19,7 +19,7 @@ void expect_checksums(const PageChecksums& checksums, const SsdGeometry& geometr
   TIERING_EXPECT(static_cast<int64_t>(checksums.size()) == images, "checksums: expected an array for each of ", images,
                  " images, found ", checksums.size());
   for (int64_t image = 0; image < images; ++image) {
-    const int64_t wanted = (units - image + images - 1) / images * (geometry.unit_bytes / geometry.page_bytes);
+    const int64_t wanted = geometry.units_of(image, units) * (geometry.unit_bytes / geometry.page_bytes);
     const auto found = static_cast<int64_t>(checksums[image].size());
     TIERING_EXPECT(found >= wanted, "checksums: expected ", wanted, " for image ", image, ", found ", found);
   }

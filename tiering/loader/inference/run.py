@@ -150,7 +150,8 @@ class Inference:
         self._order = NodeOrder.make(self._graph, "rank" if by_count else order, self._limit)
         for self._edges in sizes:
             try:
-                self._plan_tables(by_size, by_size and self._edges == sizes[-1])
+                spare = 1.0 if self._edges == sizes[-1] else _SPARE
+                self._plan_tables(spare if by_size else None)
                 break
             except BudgetError:
                 if self._edges == sizes[-1]:
@@ -162,23 +163,23 @@ class Inference:
         )  # fmt: skip
         if by_count and (best := costs.cheapest()).ranks:
             self._order = best
-            self._plan_tables(False)
+            self._plan_tables(None)
         release_unused()  # what counting took, before layers ask for memory
         if self._order.ranks:
             self._moved = costs.first(self._order)[1]
         self._costs = costs
 
-    def _plan_tables(self, strict: bool, barely: bool = False) -> None:
+    def _plan_tables(self, spare: float | None) -> None:
         """Cut the blocks of all layers in the order, and find their tables.
 
-        `strict`: refuse those that leave no memory for a buffer, with some to spare unless `barely`.
+        `spare`: refuse blocks that leave less than so many times the memory of the smallest buffer.
         """
         self._runs = [self._cut(number, self._order) for number in range(len(self._layers))]
         self._model_bytes, self._tables, self._least = list[int](), list[dict[str, RowsEntry]](), list[int]()
         for number, layer in enumerate(self._layers):
             need = self._plan_table(number)
-            self._least.append(self._least_bytes(number, *need, 1.0 if barely else _SPARE) if layer.neighbors else 0)
-            if strict:
+            self._least.append(self._least_bytes(number, *need, spare or _SPARE) if layer.neighbors else 0)
+            if spare is not None:
                 blocks = f"blocks of {self._edges} edges, the largest of {need[2]}"
                 what = f"layer {number}: {blocks}, and a buffer for rows,"
                 budget, least = self._budget(number), self._least[number]

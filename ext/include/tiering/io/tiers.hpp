@@ -62,6 +62,10 @@ struct SsdGeometry {
     if (rows_per_unit == 0) return first_unit + (rows * stride + unit_bytes - 1) / unit_bytes;
     return first_unit + (rows + rows_per_unit - 1) / rows_per_unit;
   }
+  /// Units of an image among the first `units` of all.
+  TIERING_SHARED constexpr int64_t units_of(int64_t image, int64_t units) const {
+    return (units - image + num_images - 1) / num_images;
+  }
   /// Page p of image k has the number p * N + k.
   TIERING_SHARED constexpr int64_t image_of(int64_t page) const { return page % num_images; }
   TIERING_SHARED constexpr int64_t image_offset(int64_t page) const { return page / num_images * page_bytes; }
